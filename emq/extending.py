@@ -10,15 +10,16 @@ import functools
 from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
     import typer
 
-    from emq.app import App
-    from emq.settings import Settings
-    from emq.topics.model import Topic
+# What these names stand for lies in rooms above this one, which import it. Extensions write the types themselves.
+App: TypeAlias = Any  # emq.App
+Settings: TypeAlias = Any  # emq.Settings
+Topic: TypeAlias = Any  # emq.Topic
 
 ENTRY_POINTS = "emq.extensions"
 

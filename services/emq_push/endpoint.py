@@ -15,9 +15,7 @@ from msgspec import Meta
 from emq import errors
 from emq.topics import model
 from emq_push import endpoint_values, signature, tls
-from emq_push.extension import DISABLED as DISABLED
-from emq_push.extension import PAUSED as PAUSED
-from emq_push.extension import URL as URL
+from emq_push.attributes import DISABLED, FAILING_SINCE, PAUSED, URL
 from emq_push.masking import Masking, secrets_of
 from emq_push.oauth2 import OAuth2
 from emq_push.schedule import Schedule
@@ -32,9 +30,6 @@ MAX_BATCH = 1_000
 DEFAULT_BATCH_MS = 100.0
 MAX_BATCH_MS = 60_000.0
 MAX_RATE = 1_000_000_000
-
-FAILING_SINCE = "push.failing_since"
-"""The attribute in which hosts note since when an endpoint fails, in seconds since the epoch."""
 
 _PREFIX = "push."
 _AUTHORIZATION = "Authorization"

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from emq.extending import Extension, Standstill
+from emq_push.attributes import DISABLED, FAILING_SINCE, PAUSED, URL
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -14,12 +15,6 @@ if TYPE_CHECKING:
 
     from emq import App, Settings
     from emq.topics.model import Topic
-
-URL = "push.url"
-DISABLED = "push.disabled"
-"""The attribute of a topic whose endpoint gets nothing, with the reason."""
-PAUSED = "push.paused"
-"""Why the endpoint of a topic gets nothing while its tenant is paused."""
 
 _SECRETS = ("push.headers.", "push.secret")
 _SECRET = ("push.basic", "push.oauth2.secret", "push.tls.key")
@@ -35,7 +30,7 @@ class Push(Extension):
         "push.url, push.timeout_s (10 s), push.content_type (application/json), push.throttle (on), push.secret, "
         "push.headers.NAME, and more: see docs/webhooks.md"
     )
-    notes = frozenset(("push.failing_since", PAUSED))
+    notes = frozenset((FAILING_SINCE, PAUSED))
 
     def is_secret(self, attribute: str) -> bool:
         return attribute in _SECRET or attribute.startswith(_SECRETS)

@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from emq import durations, errors
 from emq.clock import Clock
-from emq_push.endpoint import DISABLED, FAILING_SINCE, URL, Endpoint, failing_note
+from emq_push.attributes import DISABLED, FAILING_SINCE, URL
+from emq_push.endpoint import Endpoint, failing_note
 
 log = logging.getLogger(__name__)
 

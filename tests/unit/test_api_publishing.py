@@ -14,7 +14,6 @@ from standardwebhooks.webhooks import Webhook
 from emq import errors
 from emq_push.records import tables
 from emq_push.service import publishing
-from emq_push.service.upkeep import Upkeep
 from support import push_api
 from support.http_receiver import HttpReceiver
 from support.push_api import Api
@@ -291,7 +290,7 @@ async def test_erasing_a_key_deletes_payloads_and_takes_delayed_ones_back(api: A
 
 async def test_delivered_payloads_are_deleted_where_the_tenant_wants_it(api: Api, receiver: HttpReceiver) -> None:
     await api("PUT", "/v1/tenants/acme", {"qps": 100, "delete_on_success": True})
-    upkeep = Upkeep(api.service)
+    upkeep = api.service.upkeep()
     async with hosting(api):
         await endpoint_of(api, receiver)
         await post(api, message(id="m1"))
@@ -307,7 +306,7 @@ async def test_old_payloads_messages_and_keys_are_forgotten(api: Api, monkeypatc
     await endpoint_of(api)
     await post(api, message(id="m1"), headers={"Idempotency-Key": "k1"})
     await settle(api, "m1")
-    now_us, upkeep = api.service.parts.now_us(), Upkeep(api.service)
+    now_us, upkeep = api.service.parts.now_us(), api.service.upkeep()
     for hours, erased in ((0.9, False), (1.1, True)):
         monkeypatch.setattr(api.service.parts, "now_us", lambda h=hours: now_us + round(h * 3.6e9))
         await upkeep.tidy_once()
@@ -335,7 +334,7 @@ async def test_what_still_waits_is_kept_beyond_its_time_and_a_day_longer(
     for id_ in ("waits", "done"):
         await post(api, message(id=id_))
     await settle(api, "done")
-    now_us, upkeep = api.service.parts.now_us(), Upkeep(api.service)
+    now_us, upkeep = api.service.parts.now_us(), api.service.upkeep()
 
     async def left_after(hours: float) -> list[str]:
         monkeypatch.setattr(api.service.parts, "now_us", lambda: now_us + round(hours * 3.6e9))

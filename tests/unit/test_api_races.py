@@ -150,7 +150,7 @@ async def test_a_failure_that_nobody_expected_does_not_end_the_upkeep(
     part, _, name = work.partition(".")
     monkeypatch.setattr(getattr(api.service, part), name, fail)
     monkeypatch.setattr(upkeep, pause, 0.01)
-    task = asyncio.create_task(getattr(upkeep.Upkeep(api.service), loop)())
+    task = asyncio.create_task(getattr(api.service.upkeep(), loop)())
     try:
         async with asyncio.timeout(10):
             await second.wait()
@@ -164,7 +164,7 @@ async def test_a_damaged_tenant_keeps_the_upkeep_from_no_other(
     api: Api, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
     await api("PUT", "/v1/tenants/aaa", {"qps": 5}, status=201)
-    asked, keeper = list[str](), upkeep.Upkeep(api.service)
+    asked, keeper = list[str](), api.service.upkeep()
 
     async def unlike(tenants: Sequence[Tenant]) -> set[str]:
         return {tenant.id for tenant in tenants}

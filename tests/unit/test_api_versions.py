@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emq_push.endpoint import DISABLED, URL
+from emq_push.attributes import DISABLED, URL
 from emq_push.service.host_changes import HostChanges
 from support import push_api
 from support.push_api import Api

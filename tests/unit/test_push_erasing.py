@@ -10,7 +10,6 @@ import pytest
 from aiohttp import web
 
 from emq.observe import dead_letters
-from emq_push.service.upkeep import Upkeep
 from support import push_api
 from support.http_receiver import HttpReceiver, Request
 from support.push_api import Api
@@ -81,7 +80,7 @@ async def test_nothing_is_left_of_a_forgotten_person_s_dead_letter(api: Api, ref
     assert "dead letters" in await seen_of(api, ANN)
     assert (await api("POST", f"{PATH}:erase", {"key": ANN}))["payloads"] == 1
     assert (await api("GET", f"{PATH}/m1"))["erased"] is True
-    await Upkeep(api.service).tidy_delivered()
+    await api.service.upkeep().tidy_delivered()
     assert await seen_of(api, ANN) == []
     await api("GET", f"{PATH}/m1", status=404)
     assert (await count(api, "emq_push_deliveries"), await count(api, "emq_push_attempts")) == (0, 0)
@@ -92,7 +91,7 @@ async def test_a_message_that_waited_in_its_queue_when_its_person_was_forgotten_
     api: Api, refusing: HttpReceiver, schedule: list[int]
 ) -> None:
     made = await endpoint_of(api, url=refusing.url(), retry_schedule_s=schedule)
-    path, upkeep = f"/v1/tenants/acme/endpoints/{made['id']}", Upkeep(api.service)
+    path, upkeep = f"/v1/tenants/acme/endpoints/{made['id']}", api.service.upkeep()
     await api("POST", f"{path}:pause")
     await post(api, of_ann())
     await post(api, message(id="m2", key="bob", delay_s=3600))
@@ -117,7 +116,7 @@ async def test_old_payloads_leave_the_dead_letters_too(
         await endpoint_of(api, url=refusing.url(), retry_schedule_s=[])
         await post(api, of_ann())
         await until(api, {"m1": "dead"})
-    now_us, upkeep = api.service.parts.now_us(), Upkeep(api.service)
+    now_us, upkeep = api.service.parts.now_us(), api.service.upkeep()
     for hours, is_there in ((0.9, True), (1.1, False)):
         monkeypatch.setattr(api.service.parts, "now_us", lambda h=hours: now_us + round(h * HOUR_US))
         await upkeep.tidy_once()
@@ -130,7 +129,7 @@ async def test_the_payload_of_a_delivery_that_waits_is_kept_until_it_is_over(
     api: Api, refusing: HttpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await endpoint_of(api, url=refusing.url(), retry_schedule_s=[])
-    path, upkeep = f"/v1/tenants/acme/endpoints/{made['id']}", Upkeep(api.service)
+    path, upkeep = f"/v1/tenants/acme/endpoints/{made['id']}", api.service.upkeep()
     await api("POST", f"{path}:pause")
     await post(api, of_ann())
     now_us = api.service.parts.now_us()

@@ -121,7 +121,8 @@ async def with_push(app: App) -> AsyncIterator[None]:
     try:
         with needing("HTTP push", "push"):
             from emq_push.addresses import AddressFilter
-            from emq_push.endpoint import URL, Endpoints, is_delivered
+            from emq_push.attributes import URL
+            from emq_push.endpoint import Endpoints, is_delivered
             from emq_push.pusher import Pusher, Reports
             from emq_push.secrets import Secrets
             from emq_push.service.host_changes import HostChanges

@@ -11,6 +11,7 @@ from emq import errors
 from emq.topics import model
 from emq_push import allowed_rates, signature
 from emq_push import endpoint as delivered
+from emq_push.attributes import DISABLED, PAUSED
 from emq_push.records.endpoints import Endpoint, EndpointSettings
 from emq_push.records.tenants import Tenant
 from emq_push.secrets import Secrets
@@ -72,7 +73,7 @@ def live(endpoint: Endpoint, topic: model.Topic | None, secrets: Secrets) -> End
     return msgspec.structs.replace(
         endpoint,
         auth=topic_fields.auth_in(there, endpoint.auth),
-        disabled=there.get(delivered.DISABLED, ""),
+        disabled=there.get(DISABLED, ""),
         is_paused=topic.state is model.State.PAUSED,
         batch=topic_fields.batch_in(there),
         signature=kind,
@@ -87,7 +88,7 @@ def qps_of(settings: EndpointSettings, tenant: Tenant, attributes: Mapping[str, 
 
 def pause_of(*, is_paused: bool) -> dict[str, str]:
     """Return the attribute that holds a topic while its tenant is paused; with an empty value while it is not."""
-    return {delivered.PAUSED: "the tenant is paused" if is_paused else ""}
+    return {PAUSED: "the tenant is paused" if is_paused else ""}
 
 
 def follows(topic: model.Topic, endpoint: Endpoint, tenant: Tenant) -> bool:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq_push import asking
-from emq_push.endpoint import URL
+from emq_push.attributes import URL
 from emq_push.records.endpoints import Endpoints, Handshake
 from emq_push.records.tenants import Tenants
 from emq_push.service import endpoint_topics

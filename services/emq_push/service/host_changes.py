@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from emq import App
 from emq_push.addresses import AddressFilter
 from emq_push.asking import Answer
-from emq_push.endpoint import DISABLED
+from emq_push.attributes import DISABLED
 from emq_push.records import schema
 from emq_push.records.endpoints import Endpoints
 from emq_push.service.endpoints import EndpointService

@@ -84,7 +84,7 @@ class PushService:
     @contextlib.asynccontextmanager
     async def keeping(self) -> AsyncIterator[None]:
         """Do the upkeep and carry out replays for the length of a block; then write down what was sent."""
-        upkeep, runner, sweep = Upkeep(self), ReplayRunner(self.parts), Sweep(self.parts)
+        upkeep, runner, sweep = self.upkeep(), ReplayRunner(self.parts), Sweep(self.parts)
         self.replays.on_ready = runner.wake
         loops = {"push leftovers": upkeep.send_left, "push upkeep": upkeep.tidy}
         tasks = Guard().start({**loops, "push replays": runner.run, "push sweep": sweep.run})
@@ -95,6 +95,9 @@ class PushService:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.close()
+
+    def upkeep(self) -> Upkeep:
+        return Upkeep(self.parts, self.tenants, self.endpoints, self.erasing, self.publishing)
 
     async def close(self) -> None:
         """Write down what was sent, and end the threads of name look-ups. Safe to repeat."""

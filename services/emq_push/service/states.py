@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from emq.topics.model import State as TopicState
 from emq.topics.model import Topic
-from emq_push.endpoint import DISABLED, PAUSED
+from emq_push.attributes import DISABLED, PAUSED
 from emq_push.records import deliveries
 from emq_push.records.deliveries import Delivery
 from emq_push.service.host_facts import HostFacts

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
@@ -16,11 +15,12 @@ from emq_push.records.accepted import Accepted
 from emq_push.records.endpoints import Endpoint, Endpoints
 from emq_push.records.messages import Messages
 from emq_push.records.tenants import Tenant, Tenants
-from emq_push.service.publishing import LOOK_S
+from emq_push.service.endpoints import EndpointService
+from emq_push.service.erasing import Erasing
+from emq_push.service.parts import Parts
+from emq_push.service.publishing import LOOK_S, Publishing
 from emq_push.service.refusals import Refused
-
-if TYPE_CHECKING:
-    from emq_push.service.service import PushService
+from emq_push.service.tenants import TenantService
 
 log = logging.getLogger(__name__)
 
@@ -52,16 +52,19 @@ def _alone(what: str) -> Iterator[None]:
 
 
 class Upkeep:
-    """The loops of the service. Several processes may run them at once.
+    """The loops of the service. Several processes may run them at once."""
 
-    Args:
-        service: over an open app.
-    """
-
-    def __init__(self, service: PushService) -> None:
-        self._service = service
-        self._parts = service.parts
-        environment = service.parts.environment
+    def __init__(
+        self,
+        parts: Parts,
+        tenants: TenantService,
+        endpoints: EndpointService,
+        erasing: Erasing,
+        publishing: Publishing,
+    ) -> None:
+        self._parts, self._of_tenants, self._of_endpoints = parts, tenants, endpoints
+        self._erasing, self._publishing = erasing, publishing
+        environment = parts.environment
         self._accepted = Accepted(environment)
         self._messages = Messages(environment)
         self._endpoints = Endpoints(environment)
@@ -75,7 +78,7 @@ class Upkeep:
         """Send what another process has left unsent, every `LOOK_S`. Never ends."""
         while True:
             try:
-                if count := await self._service.publishing.send_left():
+                if count := await self._publishing.send_left():
                     log.warning("sent %d messages that an earlier process had accepted and not sent", count)
             except errors.EMQError as exc:
                 log.warning("messages left unsent wait: %s", exc)
@@ -101,7 +104,7 @@ class Upkeep:
         await self._repeated(lambda c: self._messages.delete_expired(c, now_us, SOME))
         cursor = ""
         while True:
-            page = await self._service.tenants.page(PAGE, cursor)
+            page = await self._of_tenants.page(PAGE, cursor)
             await self._tidy(page.rows, now_us)
             if not (cursor := page.next):
                 break
@@ -115,7 +118,7 @@ class Upkeep:
             deletes = each.settings.delete_on_success and not each.is_going
             (self._deleting.add if deletes else self._deleting.discard)(each.id)
         for start in range(0, len(changed), PAGE):
-            if count := await self._service.tenants.complete(changed[start : start + PAGE]):
+            if count := await self._of_tenants.complete(changed[start : start + PAGE]):
                 log.info("%d tenants were changed half-way, or just now; their topics follow", count)
         self._seen_us = now_us - SLACK_US
 
@@ -154,20 +157,20 @@ class Upkeep:
 
     async def _erase_old(self, tenant: str, before_us: int) -> None:
         for _ in range(MOST_ROUNDS):
-            if await self._service.erasing.erase_old(tenant, before_us, SOME) < SOME:
+            if await self._erasing.erase_old(tenant, before_us, SOME) < SOME:
                 return
 
     async def _go_on_erasing(self) -> None:
         """Go on with some messages of keys that are to be forgotten; the next look goes on behind them."""
         for _ in range(MOST_ROUNDS):
-            place = await self._service.erasing.go_on(self._erasing_after, SOME)
+            place = await self._erasing.go_on(self._erasing_after, SOME)
             self._erasing_after = place or ("", "")
             if place is None:
                 return
 
     async def _end_old_secret(self, endpoint: Endpoint) -> None:
         with contextlib.suppress(Refused, errors.UnknownTopic):  # it was deleted meanwhile
-            await self._service.endpoints.drop_old_secret(endpoint.tenant, endpoint.id)
+            await self._of_endpoints.drop_old_secret(endpoint.tenant, endpoint.id)
 
     async def _repeated(self, some: Callable[[sa.Connection], int]) -> None:
         """Run a transaction again and again, until nothing is left."""
