@@ -79,6 +79,9 @@ def plan(
     hosts = effective(weights)
     if not hosts or not quotas:
         return Plan({}, {})
+    if len(hosts) == 1:  # as in most apps, some of which have very many groups
+        owner = dict.fromkeys(quotas, next(iter(hosts)))
+        return Plan(owner, {g: PlacementReason.RING for g, host in owner.items() if before.get(g) != host}, 1.0)
     demand = {group: max(1, round(quotas[group] * MICRO)) for group in sorted(quotas)}
     ring = Ring(hosts)
     alone = _alone(demand, hosts, before, ring)
