@@ -139,8 +139,11 @@ class Volleys:
                 volley.end(message, self._clock.now_us())
                 self._endings.fail(group, message, failure)
             else:
-                volley.end(message, self._clock.now_us())
-                self._succeed_soon(group, message)
+                volley.end(message, now_us := self._clock.now_us())
+                if message.key is None:
+                    self._succeed_soon(group, message)
+                else:  # at once: the next message of the key may have a higher priority than the next start
+                    self._endings.succeed(group, (message,), now_us)
         except Exception as bug:  # a bug of EMQ: failures of handlers are dealt with above
             self._events.broken("dispatch", group, bug)
         finally:

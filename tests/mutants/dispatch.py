@@ -87,6 +87,15 @@ MUTANTS = (
         "tests/integration/test_host_failures.py::test_a_retry_keeps_its_key_serial",
     ),
     Mutant(
+        "keys-of-a-volley-are-freed-later",
+        "P",
+        "when a handler has returned, a message of lower priority starts before the next one of the key",
+        "emq/dispatch/volley.py",
+        "                if message.key is None:\n                    self._succeed_soon",
+        "                if True:\n                    self._succeed_soon",
+        "tests/unit/test_dispatcher.py::test_in_a_volley_the_next_message_of_a_key_comes_before_those_of_lower_priority",
+    ),
+    Mutant(
         "only-one-message-of-a-volley-ends",
         "L",
         "of the messages of a group whose handlers return together, only the first one ends",

@@ -79,7 +79,7 @@ class Bench:
         self.dispatcher = Dispatcher(self.outcomes, HostContext(self.clock, lease=lease or Lease()))
 
     def group(self, name: str, counter: GroupCounter, messages: int, qps: float = 1000.0) -> OwnedGroup:
-        owner = OwnedTopic(Topic(name, qps, priorities=("p",)))
+        owner = OwnedTopic(Topic(name, qps, priorities=("p", "q")))
         owner.handler, owner.batch_size = self._handle if self.batch_size == 1 else self._handle_many, self.batch_size
         owner.waits = self.waits
         group = OwnedGroup(owner, 0, 1, counter, policy_for(owner.topic), Gauge())
@@ -326,6 +326,24 @@ async def test_messages_of_one_key_run_one_at_a_time_in_volleys_too() -> None:
     await turns(50)
     assert bench.ids == [f"t{i}" for i in range(1, 7)]
     assert bench.dispatcher.flight.count == 0
+
+
+async def test_in_a_volley_the_next_message_of_a_key_comes_before_those_of_lower_priority() -> None:
+    b = Bench(waits=1.0)
+    b.gate = asyncio.Event()
+    group = b.group("t", WindowCounter(100, T - 1), messages=0)
+    group.buffers.append(deque())
+    group.queues.append(OwnedQueue(group, 1, OffsetTracker(1), 1.0))
+    group.push(0, [Message(name, b"", key="k", offset=offset) for offset, name in enumerate(("first", "next"), 1)])
+    b.clock.advance(1.1)
+    b.dispatcher.ready(group)
+    await turns(20)
+    assert b.ids == ["first"]
+    group.push(1, [Message("lower", b"", offset=1, priority=1)])
+    b.dispatcher.ready(group)  # the stint comes in the turn in which the first handler returns
+    b.gate.set()
+    await turns(20)
+    assert b.ids == ["first", "next", "lower"]
 
 
 async def test_messages_that_end_at_once_before_one_that_waits_count_as_ended() -> None:
