@@ -327,6 +327,24 @@ async def test_a_task_does_not_guess_what_it_had_published_to_a_queue_that_was_m
     assert list((await published(app)).values()) == [1]
 
 
+async def test_rows_published_to_a_queue_that_has_lost_its_last_messages_are_found(app: App, notes: Notes) -> None:
+    for n in range(10):
+        await app.publish("t", b"another's %d" % n)
+    for attempt, stored in (("a", 2), ("b", 3)):
+        async with dying(app, stored):
+            await (await begun(app, notes, attempt)).publish(rows(*range(10)))
+        if attempt == "a":
+            with sqlite3.connect(app.settings.store.removeprefix("sqlite:///")) as store:
+                store.execute("DELETE FROM store_messages WHERE msg_offset > 1")
+                store.execute("UPDATE store_queues SET tail = 2 WHERE tail > 2")
+    third = await begun(app, notes, "c")
+    await third.publish(rows(*range(10)))
+    assert await third.end() == sp.RowCounts(published=7, found=3)
+    assert {id_: n for id_, n in (await published(app)).items() if id_.startswith("run.")} == {
+        f"run.3.{n}": 1 for n in range(10)
+    }
+
+
 async def test_a_note_in_another_form_is_named_in_one_line(app: App, notes: Notes) -> None:
     await notes.claim(PIECE, "a")
     with sqlite3.connect(app.settings.store.removeprefix("sqlite:///")) as store:

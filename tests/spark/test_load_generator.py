@@ -175,10 +175,13 @@ Caused by: java.lang.Exception: else
         ),
         ("Job 3 cancelled part of job group\nmore", "failed: Job 3 cancelled part of job group; repeat"),
         ("", "failed: RuntimeError; repeat"),
+        (RAISED.format(raised="emq.errors.EMQError: who knows; load under another run id"), "another run id"),
     ],
 )
 def test_why_a_load_failed_is_told_in_a_line(text: str, said: str) -> None:
-    assert said in generator._reason(RuntimeError(text), "r")
+    reason = generator._reason(RuntimeError(text), "r")
+    assert said in reason
+    assert ("repeat it" in reason) is ("repeat" in said), "the remedy of an error is the only one"
 
 
 def test_a_replay_goes_on_with_the_same_file_only(tmp_path: Path) -> None:

@@ -18,7 +18,20 @@ from emq_spark.load import state as load_state
 from emq_spark.load.batch import Batch
 from emq_spark.load.random import Array
 
-_COLUMNS = ["seq", "topic", "group", "priority", "offset", "outcome"]
+_QUEUE = ["topic", "group", "priority"]
+_COLUMNS = ["seq", *_QUEUE, "offset", "id", "outcome"]
+
+
+class End(NamedTuple):
+    """The end of the messages that a queue has in the ledger.
+
+    Attributes:
+        offset: the one after the last message's.
+        uid: identity of the last message.
+    """
+
+    offset: int
+    uid: str
 
 
 class Earlier(NamedTuple):
@@ -29,7 +42,7 @@ class Earlier(NamedTuple):
         begin_us: begin of the first attempt, microseconds since the epoch; 0 if there was none.
         begun: slices below this number may have been published.
         seqs: numbers of the messages whose outcome is in the ledger, ascending; these are not published again.
-        ends: by (topic, group, priority) of the queues written to, the offset after the last known one.
+        ends: by (topic, group, priority) of the queues written to, the end of the known messages.
         counts: number of messages in the ledger by topic and outcome.
         segments: (attempt, number of its segments) of each attempt that wrote segments.
     """
@@ -38,7 +51,7 @@ class Earlier(NamedTuple):
     begin_us: int
     begun: int
     seqs: Array
-    ends: Mapping[tuple[str, int, int], int]
+    ends: Mapping[tuple[str, int, int], End]
     counts: Mapping[str, Mapping[str, int]]
     segments: tuple[tuple[int, int], ...] = ()
 
@@ -75,15 +88,24 @@ def of(directory: Path | str, run: str, partition: int) -> Earlier:
     begin_us, begun = (0, 0) if state is None else (state.begin_us, state.begun)
     if not segments:
         return Earlier(attempt, begin_us, begun, np.array([], dtype=np.int64), {}, {})
-    table = pa.concat_tables([_read(path) for path, _ in segments])
+    tables, ends = [], dict[tuple[str, int, int], End]()
+    for path, _ in segments:
+        read = _read(path)
+        for queue, end in _ends(read).items():
+            if queue not in ends or ends[queue].offset <= end.offset:
+                ends[queue] = end
+        tables.append(read.drop_columns("id"))  # ids are long, and only the last ones count
+    table = pa.concat_tables(tables)
     seqs = np.unique(table["seq"].to_numpy())
     written = tuple(sorted(Counter(attempt for _, attempt in segments).items()))
-    return Earlier(attempt, begin_us, begun, seqs, _ends(table), _counts(table), written)
+    return Earlier(attempt, begin_us, begun, seqs, ends, _counts(table), written)
 
 
 def _segments(place: Path, partition: int) -> Sequence[tuple[Path, int]]:
-    named = ((path, ledger.SEGMENT.fullmatch(path.name)) for path in sorted(place.glob(f"part-{partition}-*.parquet")))
-    return [(path, int(name[2])) for path, name in named if name is not None]
+    """Return the segments in the order of their writing, each with the number of its attempt."""
+    named = ((path, ledger.SEGMENT.fullmatch(path.name)) for path in place.glob(f"part-{partition}-*.parquet"))
+    found = sorted((int(name[2]), int(name[3]), path) for path, name in named if name is not None)
+    return [(path, attempt) for attempt, _, path in found]
 
 
 def _read(path: Path) -> pa.Table:
@@ -93,15 +115,16 @@ def _read(path: Path) -> pa.Table:
     except (OSError, pa.ArrowException) as exc:
         raise errors.EMQError(
             f"{path} is damaged, so nobody knows which messages were published ({str(exc).splitlines()[0]}); "
-            "load under another run id"
+            f"{load_state.REMEDY}"
         ) from exc
 
 
-def _ends(table: pa.Table) -> dict[tuple[str, int, int], int]:
-    places = table.filter(pc.is_valid(table["offset"]))
-    last = places.group_by(["topic", "group", "priority"]).aggregate([("offset", "max")])
-    names = zip(*(last[name].to_pylist() for name in ("topic", "group", "priority")), strict=True)
-    return {name: offset + 1 for name, offset in zip(names, last["offset_max"].to_pylist(), strict=True)}
+def _ends(table: pa.Table) -> dict[tuple[str, int, int], End]:
+    placed = table.filter(pc.is_valid(table["offset"])).sort_by("offset")  # a stable sort
+    last = placed.group_by(_QUEUE, use_threads=False).aggregate([("offset", "last"), ("id", "last")])
+    names = zip(*(last[name].to_pylist() for name in _QUEUE), strict=True)
+    ends = map(End, (offset + 1 for offset in last["offset_last"].to_pylist()), last["id_last"].to_pylist())
+    return dict(zip(names, ends, strict=True))
 
 
 def _counts(table: pa.Table) -> dict[str, dict[str, int]]:

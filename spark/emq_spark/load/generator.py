@@ -288,4 +288,5 @@ def _reason(exc: Exception, run_id: str) -> str:
     text = str(exc).strip()
     raised = _RAISED.findall(text)
     reason = raised[-1] if raised else text.partition("\n")[0] or type(exc).__name__
-    return f"the load failed: {reason.removeprefix('emq.errors.')}; repeat it with the run id {run_id!r} to go on"
+    text = f"the load failed: {reason.removeprefix('emq.errors.')}"
+    return text if text.endswith(load_state.REMEDY) else f"{text}; repeat it with the run id {run_id!r} to go on"

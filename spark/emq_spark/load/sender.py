@@ -25,9 +25,11 @@ from emq import App, errors, message
 from emq.producer import Outgoing
 from emq.topics.model import Kind, Topic
 from emq_spark.load import ledger
+from emq_spark.load import state as load_state
 from emq_spark.load.batch import Batch
+from emq_spark.load.incarnations import Incarnations
 from emq_spark.load.recorder import Place, Recorder
-from emq_spark.source.lookup import look
+from emq_spark.source.lookup import FIRST, look
 
 TRIES = 5
 
@@ -69,14 +71,18 @@ class Sender:
     Args:
         app: an app whose trail is the recorder.
         topics: the result of `learn`.
+        incarnations: has begun.
         begin_us: begin of the load, microseconds since the epoch.
     """
 
-    def __init__(self, app: App, recorder: Recorder, topics: Mapping[str, Topic], begin_us: int) -> None:
+    def __init__(
+        self, app: App, recorder: Recorder, topics: Mapping[str, Topic], incarnations: Incarnations, begin_us: int
+    ) -> None:
         self._app = app
         self._recorder = recorder
         self._begin_us = begin_us
         self._topics = topics
+        self._incarnations = incarnations
 
     async def send(self, batches: Sequence[Batch]) -> None:
         """Publish batches of different topics and priorities; return when the outcome of each message is noted.
@@ -85,6 +91,12 @@ class Sender:
             UnknownTopic: a topic does not exist.
         """
         self._check_topics(batches)
+        queues = self._queues_of(batches)
+        await self._incarnations.expect(queues)
+        await self._send(batches)
+        await self._incarnations.note(queue for queue, place in queues.items() if place in self._recorder.ends)
+
+    async def _send(self, batches: Sequence[Batch]) -> None:
         parts = [_Part(batch, self.ids_of(batch)) for batch in batches]
         for batch, ids, _ in parts:
             self._recorder.expect(batch, ids, slots=self._to_slots(batch))
@@ -177,19 +189,9 @@ class Sender:
             of those that were looked for.
         """
         self._check_topics(batches)
-        wanted = {
-            (batch.topic, self._priority(batch))
-            for batch in batches
-            if not self._topics[batch.topic].is_sorted and batch.due_s is None
-        }
-        queues = {
-            self._topics[name].queue(group, priority): (name, group, priority)
-            for name, priority in wanted
-            for group in range(self._topics[name].groups)
-        }
-        ends = self._recorder.ends
-        starts = {queue: ends[place] for queue, place in queues.items() if place in ends}
-        seen = await look(self._app.store.log, list(queues), starts, ids)
+        queues, ends = self._queues_of(batches), self._recorder.ends
+        tails = {queue: self._incarnations.tail(queue, ends.get(place, FIRST)) for queue, place in queues.items()}
+        seen = await look(self._app.store.log, list(queues), tails, ids, load_state.REMEDY)
         places = {
             id_: Place(*queues[queue][1:], offset, m.published_us, m.uid)
             for id_, [(queue, offset, m), *_] in seen.found.items()
@@ -230,6 +232,19 @@ class Sender:
         return [message.slot_id(zlib.crc32(base) & mask, member) for base, member in zip(bases, members, strict=True)]
 
     # ---------------------------------------------------------------------------------------------------- details
+
+    def _queues_of(self, batches: Sequence[Batch]) -> dict[str, tuple[str, int, int]]:
+        """Return the queues of messages, as (topic, group, priority) by name; messages in slots and lanes have none."""
+        wanted = {
+            (batch.topic, self._priority(batch))
+            for batch in batches
+            if not self._topics[batch.topic].is_sorted and batch.due_s is None
+        }
+        return {
+            self._topics[name].queue(group, priority): (name, group, priority)
+            for name, priority in wanted
+            for group in range(max(self._topics[name].groups, self._incarnations.groups_of(name)))
+        }
 
     def _to_slots(self, batch: Batch) -> bool:
         return self._topics[batch.topic].is_sorted

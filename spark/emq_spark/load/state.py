@@ -2,6 +2,7 @@
 
     _load.json             intent of the run; only a load with the same intent may continue the run
     _part-<n>.json         progress of a partition, written before each slice is published
+    _queues-<n>-<attempt>.json    incarnations of the queues, see `emq_spark.load.incarnations`
     _stop                  asks all partitions to end after their slice
 
 The files are small, and each is replaced atomically. Files whose names begin with `_` do not belong to the ledger.
@@ -15,6 +16,9 @@ from typing import TypeVar
 import msgspec
 
 from emq import errors
+
+REMEDY = "load under another run id"
+"""What to do if nobody can tell any more which messages a run has published."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -68,11 +72,11 @@ class State(msgspec.Struct, frozen=True):
 
 
 def save_intent(place: Path, intent: Intent) -> None:
-    _write(place / _RUN, intent)
+    write(place / _RUN, intent)
 
 
 def intent_of(place: Path) -> Intent | None:
-    return _read(place / _RUN, Intent)
+    return read(place / _RUN, Intent)
 
 
 def save(place: Path, state: State) -> None:
@@ -87,11 +91,11 @@ def save(place: Path, state: State) -> None:
             f"partition {state.partition} of the load is published by attempt {there.attempt}; "
             f"attempt {state.attempt} ends"
         )
-    _write(_path(place, state.partition), state)
+    write(_path(place, state.partition), state)
 
 
 def state_of(place: Path, partition: int) -> State | None:
-    return _read(_path(place, partition), State)
+    return read(_path(place, partition), State)
 
 
 def states(place: Path, partitions: int) -> list[State]:
@@ -116,16 +120,18 @@ def _path(place: Path, partition: int) -> Path:
     return place / f"_part-{partition}.json"
 
 
-def _write(path: Path, value: msgspec.Struct) -> None:
+def write(path: Path, value: msgspec.Struct) -> None:
+    """Write a file, or replace it whole."""
     temporary = path.with_suffix(".tmp")
     temporary.write_bytes(msgspec.json.encode(value))
     temporary.replace(path)
 
 
-def _read(path: Path, kind: type[T]) -> T | None:
+def read(path: Path, kind: type[T]) -> T | None:
+    """Return what a file holds; None if there is no such file. Raises `EMQError` if nobody can read it."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as exc:
-        raise errors.EMQError(f"{path} cannot be read ({exc}); load under another run id") from exc
+        raise errors.EMQError(f"{path} cannot be read ({exc}); {REMEDY}") from exc

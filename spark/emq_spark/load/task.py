@@ -9,6 +9,8 @@ attempt makes the same messages again and uses note and ledger:
 - Any other message is in doubt, and the attempt looks for the message in the queues. A message that is there was
   published; a message that is not there is published now. If the queues cannot tell (the message may be consumed and
   trimmed already, or went to a slot), the outcome stays unknown and the message is not published again.
+
+An attempt publishes nothing if the queues are not those of the ledger any more (`emq_spark.load.incarnations`).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from emq.settings import Settings
 from emq_spark.load import earlier_attempts, ledger, state
 from emq_spark.load import sender as load_sender
 from emq_spark.load.batch import Batch, Source
+from emq_spark.load.incarnations import Incarnations
 from emq_spark.load.ledger import Part
 from emq_spark.load.plan import Plan
 from emq_spark.load.recorder import Place, Recorder
@@ -114,7 +117,8 @@ def run(job: Job, partition: int) -> Done:
     """Publish a partition; return when every message has its outcome.
 
     Raises:
-        EMQError: store or database was out of reach at the beginning, or a later attempt has taken over.
+        EMQError: store or database was out of reach at the beginning, a later attempt has taken over, or the queues
+            do not show any more what earlier attempts have published.
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(*COLLECTED)  # Spark's worker lives on after the task
@@ -138,7 +142,9 @@ class Task:
         self._writer = ledger.Writer(
             job.directory, job.run, partition, self._earlier.attempt, segment_rows(self._source.per_s, job.paced)
         )
-        self._recorder = Recorder(self._writer, dict(self._earlier.ends), self._earlier.counts)
+        self._recorder = Recorder(
+            self._writer, {queue: end.offset for queue, end in self._earlier.ends.items()}, self._earlier.counts
+        )
         self._limiter: AsyncLimiter | None = None
         self._latest_s = 0.0
         # The first array loads pandas, which takes a second; the load should not lose that second later.
@@ -154,7 +160,9 @@ class Task:
             # Connecting may take a while, which does not count as part of the load.
             topics = await load_sender.learn(app)
             self._save(begin_us=self._earlier.begin_us or time.time_ns() // 1000)
-            sender = load_sender.Sender(app, self._recorder, topics, self._state.begin_us)
+            incarnations = Incarnations(app, self._place, self._state.partition, self._state.attempt)
+            await incarnations.begin(topics, self._earlier)
+            sender = load_sender.Sender(app, self._recorder, topics, incarnations, self._state.begin_us)
             first_us = time.time_ns() // 1000
             slices = enumerate(self._source.slices())
             begun = (slice_.batches for _, slice_ in itertools.islice(slices, self._earlier.begun))

@@ -10,8 +10,9 @@ from emq import errors
 from emq.message import Message
 from emq.storage.answers import served
 from emq.storage.lane_store import Asked, LaneStore
-from emq.storage.log_store import LogStore
+from emq.storage.log_store import Bounds, LogStore
 from emq_spark.source.messages import bounds_of
+from emq_spark.source.notes import Tail
 from emq_spark.source.rows import decoded
 from emq_spark.source.spans import CALL_BYTES, Reading, Span
 
@@ -37,36 +38,34 @@ class Seen(NamedTuple):
     Attributes:
         found: by id, the messages found, at most as many as were looked for.
         trimmed: queues that have trimmed messages behind the offset where the look began.
+        ends: by queue, where it ended when the look began.
     """
 
     found: Mapping[str, list[Found]]
     trimmed: frozenset[str]
+    ends: Mapping[str, int]
 
 
 async def look(
     log: LogStore,
     queues: Sequence[str],
-    starts: Mapping[str, int],
+    tails: Mapping[str, Tail],
     ids: Iterable[str],
-    incarnations: Mapping[str, int] | None = None,
+    remedy: str,
 ) -> Seen:
     """Look for messages in all queues to which they may have gone.
 
     Args:
-        starts: by queue, the offset at which to begin; without one, the look begins at the queue's head.
+        tails: by queue, of some of them, the noted end at which to begin; the look begins at the head of the others.
         ids: ids of the messages; for an id that is given twice, two messages are looked for.
-        incarnations: those of queues; 0 stands for one that is not known.
+        remedy: as for `check_same`.
 
     Raises:
-        EMQError: a queue has another incarnation, so nobody can tell which messages had been published to it.
+        EMQError: as for `check_same`.
     """
     bounds = await bounds_of(log, queues)
-    for queue, incarnation in (incarnations or {}).items():
-        if incarnation not in (0, bounds[queue].incarnation):
-            raise errors.EMQError(
-                f"queue {queue!r} was lost with its store and made again since the rows were noted, so nobody can tell "
-                "which of them had been published; publish under another run, or stream with a new checkpointLocation"
-            )
+    check_same(bounds, tails, remedy)
+    starts = {queue: tail.offset for queue, tail in tails.items()}
     trimmed = frozenset(queue for queue, (head, *_) in bounds.items() if head > starts.get(queue, FIRST))
     spans = (Span(queue, max(starts.get(queue, b.head), b.head), b.tail) for queue, b in bounds.items())
     reading = Reading(span for span in spans if span.start < span.end)
@@ -80,7 +79,27 @@ async def look(
                 left[m.id] -= 1
                 if not left[m.id]:
                     del left[m.id]
-    return Seen(found, trimmed)
+    return Seen(found, trimmed, {queue: b.tail for queue, b in bounds.items()})
+
+
+def check_same(bounds: Mapping[str, Bounds], tails: Mapping[str, Tail], remedy: str) -> None:
+    """Check that queues are still those whose ends were noted.
+
+    Args:
+        bounds: those of the queues now.
+        remedy: what the user should do, for the text of the error.
+
+    Raises:
+        EMQError: a queue has another incarnation, so nobody can tell which messages had been published to it.
+    """
+    for queue, tail in tails.items():
+        if tail.incarnation not in (0, bounds[queue].incarnation):
+            raise unsure(f"queue {queue!r} was lost with its store and made again since it was published to", remedy)
+
+
+def unsure(what: str, remedy: str) -> errors.EMQError:
+    """Return the error for queues that do not show any more what had been published to them."""
+    return errors.EMQError(f"{what}, so nobody can tell which messages had been published; {remedy}")
 
 
 async def look_in_lanes(lanes: LaneStore, asked: Iterable[tuple[str, str]]) -> Counter[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -195,13 +195,16 @@ async def restored(log: LogStore, at: Mapping[str, Position], bounds: Mapping[st
 
 async def digests(log: LogStore, offsets: Mapping[str, int]) -> dict[str, str]:
     """Return the digest of the message at one offset of each queue; none for holes and offsets that were trimmed."""
+    return {queue: digest(body) async for queue, body in bodies_at(log, offsets)}
+
+
+async def bodies_at(log: LogStore, offsets: Mapping[str, int]) -> AsyncIterator[tuple[str, bytes]]:
+    """Yield queue and body of the message at one offset of each queue; leave out holes and trimmed offsets."""
     reading = Reading(Span(queue, offset, offset + 1) for queue, offset in offsets.items())
-    found: dict[str, str] = {}
     while reads := reading.reads():
         for span, _, bodies in reading.take(served(await log.read(reads, CALL_BYTES))):
             if bodies:
-                found[span.queue] = digest(bodies[0])
-    return found
+                yield span.queue, bodies[0]
 
 
 def _pack(values: Mapping[str, Any]) -> str:

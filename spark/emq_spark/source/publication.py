@@ -24,7 +24,7 @@ import asyncio
 import datetime
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from aiolimiter import AsyncLimiter
@@ -43,6 +43,9 @@ CHUNK = 10_000
 
 PART = 2_000
 """Rows in one call to the producer; before each call the task checks its note if a check is due."""
+
+REMEDY = "publish under another run, or stream with a new checkpointLocation"
+"""What to do if a queue does not show any more which rows had been published."""
 
 LEASE_S = 2.0
 """Seconds for which a note lets its task publish: long for a call to the store, short for a task that takes over."""
@@ -199,9 +202,9 @@ class Publication:
             try:
                 await self._know(wanted, fresh=True)
                 queues = sorted({*self._noted.tails, *self._queues_of(wanted)})
-                starts = {queue: tail.offset for queue, tail in self._noted.tails.items()}
-                made = {queue: tail.incarnation for queue, tail in self._noted.tails.items()}
-                seen = await look(self._app.store.log, queues, starts, [row.id or "" for row in wanted], made)
+                ids = [row.id or "" for row in wanted]
+                seen = await look(self._app.store.log, queues, self._noted.tails, ids, REMEDY)
+                await self._lower_tails(seen.ends)
             except errors.StoreUnavailable as exc:
                 failure = exc
             else:
@@ -248,6 +251,13 @@ class Publication:
         if isinstance(row.at, datetime.datetime):
             return row.at <= datetime.datetime.now(datetime.UTC)
         return not trimmed.isdisjoint(_queues(topic, row.priority))
+
+    async def _lower_tails(self, ends: Mapping[str, int]) -> None:
+        """Note the new ends of queues that have lost their last messages: what is published now lies from there on."""
+        tails = self._noted.tails
+        lower = {q: tail._replace(offset=ends[q]) for q, tail in tails.items() if ends[q] < tail.offset}
+        if lower:
+            await self._note(self._noted._replace(tails={**tails, **lower}))
 
     async def _tails(self, rows: Sequence[Outgoing]) -> dict[str, Tail]:
         await self._know(rows)
