@@ -19,7 +19,11 @@ HEAD_BYTES = 64 << 10
 """Most bytes of the head of a request."""
 READ_S = 30.0
 """Seconds within which a client must read enough of an answer for the rest to be written."""
-
+PIECE = 8 << 10
+"""Most bytes that the parser gets at once. The head that begins within a piece counts from the next piece on."""
+DROPPED = 1 << 20
+DROPPED_S = 1.0
+"""Bytes and seconds that a refused client may go on to send; a connection closed before that may lose the refusal."""
 
 ONCE = frozenset(
     (b"host", b"content-length", b"content-type", b"authorization", b"cookie", b"idempotency-key", b"if-match")
@@ -60,9 +64,12 @@ class Doors:
 
 
 class Connection(HttpToolsProtocol):
-    """Closes a connection whose request does not begin, whose head is too long, or whose client does not read.
+    """Closes a connection whose request does not begin or cannot be read, or whose client does not read.
 
-    uvicorn waits for ever.
+    uvicorn waits for ever, and refuses in plain text, perhaps ahead of the answers to requests before.
+
+    A connection is *refused* once, for good: what comes after is dropped. The refusal is the last answer, behind those
+    of all requests that came whole before it.
 
     Args:
         doors: of the server.
@@ -73,7 +80,10 @@ class Connection(HttpToolsProtocol):
         self._doors = doors
         self._account = STRANGERS
         self._head_bytes = 0
-        self._malformed = ""
+        self._is_in_body = False
+        self._wrong: Problem | None = None
+        self._refusal: Problem | None = None
+        self._dropped = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
 
@@ -83,15 +93,22 @@ class Connection(HttpToolsProtocol):
         self._doors.enter(self, self._account)
 
     def data_received(self, data: bytes) -> None:
+        for start in range(0, len(data), PIECE):
+            if self._refusal is not None:
+                self._drop(len(data) - start)
+                return
+            self._parse(data[start : start + PIECE])
+
+    def _parse(self, data: bytes) -> None:
         if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
             self._begin()
         before = self._deadline
         super().data_received(data)
-        if self._deadline is not None:
+        if self._deadline is not None and self._refusal is None:
             # Of data with the end of one request and the begin of the next head, the bytes of this head are not known.
             self._head_bytes += len(data) if self._deadline is before else 1
             if self._head_bytes > HEAD_BYTES:
-                self._refuse(Problem(431, "head_too_large", f"the head has more than {HEAD_BYTES:,} bytes"))
+                self._refuse(_head_too_large())
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -103,16 +120,29 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._end()
         names = Counter(name for name, _ in self.headers if name in ONCE)
-        if wrong := [name.decode() for name, times in names.items() if times > 1]:
-            self._malformed = f"the request has more than one header {wrong[0]}; send it once"
+        if self._head_bytes > HEAD_BYTES:
+            self._wrong = _head_too_large()
+        elif wrong := [name.decode() for name, times in names.items() if times > 1]:
+            self._wrong = _malformed(f"the request has more than one header {wrong[0]}; send it once")
         elif b"host" not in names and self.parser.get_http_version() == "1.1":
-            self._malformed = "the request has no header host"
-        if self._malformed:
-            raise ValueError(self._malformed)  # the parser ends here, and calls `send_400_response`
+            self._wrong = _malformed("the request has no header host")
+        if self._wrong is not None:
+            raise ValueError(self._wrong.detail)  # the parser ends here, and calls `send_400_response`
         super().on_headers_complete()
+        self._is_in_body = True
+
+    def on_message_complete(self) -> None:
+        self._is_in_body = False
+        super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(Problem(400, "malformed", self._malformed or "the bytes are not a request of HTTP/1.1"))
+        self._refuse(self._wrong or _malformed("the bytes are not a request of HTTP/1.1"))
+
+    def on_response_complete(self) -> None:
+        is_last = not self.pipeline
+        super().on_response_complete()
+        if is_last and self._refusal is not None:
+            self._tell(self._refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
@@ -162,23 +192,53 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer what cannot be read, and end the connection.
+        """Answer what cannot be read, after the answers of the requests before it, and end the connection.
 
-        Requests before it get their answers first; then nothing more is said. A request whose body breaks off in the
-        middle gets this answer, unless the application has begun another one.
+        A request whose body breaks off in the middle gets this answer, unless the application has begun another one.
         """
         self._end()
+        self._refusal = problem
         cycle = self.cycle
-        if cycle is not None and not cycle.response_complete and not cycle.more_body:
-            cycle.keep_alive = False
-            self.flow.pause_reading()
-            return
-        is_untold = cycle is None or cycle.response_complete or not (cycle.response_started or self.pipeline)
-        if cycle is not None and not cycle.response_complete:
+        if not self._is_in_body:
+            is_next = cycle is None or cycle.response_complete
+        elif self.pipeline and self.pipeline[0][0] is cycle:
+            self.pipeline.popleft()  # the newest request: requests before it have no answer yet
+            is_next = False
+        else:
+            is_next = True
             cycle.disconnected = True
             cycle.message_event.set()
-        if is_untold and not self.transport.is_closing():
-            found = problems.answer(problem.with_headers({"Connection": "close"}))
-            lines = [STATUS_LINE[problem.status], *(b"%s: %s\r\n" % header for header in found.raw_headers), b"\r\n"]
-            self.transport.write(b"".join(lines) + bytes(found.body))
-        self.transport.close()
+            if cycle.response_started:
+                self.transport.close()
+        if is_next:
+            self._tell(problem)
+        else:
+            self._drop(0)
+
+    def _tell(self, refusal: Problem) -> None:
+        """Write the refusal, and close the connection once the client has read it: when the client closes it."""
+        if self.transport.is_closing():
+            return
+        found = problems.answer(refusal.with_headers({"Connection": "close"}))
+        lines = [STATUS_LINE[refusal.status], *(b"%s: %s\r\n" % header for header in found.raw_headers), b"\r\n"]
+        self.transport.write(b"".join(lines) + bytes(found.body))
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self._unset_keepalive_if_required()
+        self._deadline = asyncio.get_running_loop().call_later(DROPPED_S, self.transport.close)
+
+    def _drop(self, size: int) -> None:
+        """Drop bytes of a refused client; read no more while the refusal waits for the answers before it."""
+        self._dropped += size
+        if self._deadline is None:
+            self.flow.pause_reading()
+        elif self._dropped > DROPPED:
+            self.transport.close()
+
+
+def _malformed(why: str) -> Problem:
+    return Problem(400, "malformed", why)
+
+
+def _head_too_large() -> Problem:
+    return Problem(431, "head_too_large", f"the head has more than {HEAD_BYTES:,} bytes")

@@ -132,11 +132,9 @@ def test_a_request_that_does_not_begin_is_not_waited_for(api: Live, monkeypatch:
     assert talk(api, whole, b"GET /v1/ten", pause_s=0.1).count(b"HTTP/1.1 404") == 1, "the second one on a connection"
 
 
-def test_a_head_without_end_is_cut(api: Live) -> None:
-    try:
-        answer = talk(api, b"GET / HTTP/1.1\r\n", *[b"X-Filler: " + b"x" * 8_000 + b"\r\n"] * 10)
-    except (BrokenPipeError, ConnectionResetError):
-        return
+def test_a_head_without_end_is_cut(api: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "DROPPED_S", 30.0)
+    answer = talk(api, b"GET / HTTP/1.1\r\n", *[b"X-Filler: " + b"x" * 8_000 + b"\r\n"] * 10)
     assert problem_of(answer) == (431, "head_too_large")
 
 
@@ -176,11 +174,6 @@ def test_a_body_that_is_no_body_is_a_problem(api: Live, rest: bytes) -> None:
     begin = head(api, 0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     assert problem_of(talk(api, begin + rest)) == (400, "malformed")
     assert problem_of(talk(api, begin.replace(b"chunked", b"gzip"))) == (400, "malformed")
-
-
-def test_a_request_is_answered_although_what_follows_is_none(api: Live) -> None:
-    asked = get(api, "/v1/tenants/acme").replace(b": close", b": keep-alive")
-    assert b'"id":"acme"' in talk(api, asked + b"\x00\x01\r\n\r\n")
 
 
 def test_a_head_without_end_is_cut_also_behind_a_request_that_waits() -> None:

@@ -101,6 +101,15 @@ MUTANTS = (
         "tests/integration/test_api_live.py::test_what_is_no_request_of_http_is_a_problem",
     ),
     Mutant(
+        "a-refusal-overtakes-answers",
+        "I",
+        "a request that nobody can read is refused before the answers to those ahead of it on its connection",
+        "services/emq_web/connections.py",
+        "        is_last = not self.pipeline\n",
+        "        is_last = True\n",
+        "tests/integration/test_api_pipelined.py::test_a_refusal_waits_for_the_slow_answers_before_it",
+    ),
+    Mutant(
         "database-is-for-everybody",
         "I",
         "everybody on the machine reads the secrets in emq.db",
