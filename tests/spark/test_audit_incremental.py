@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from pyspark.sql import SparkSession
 from emq import errors
 from emq.topics.model import Topic
 from emq.trail import events
-from emq_spark.audit import state
+from emq_spark.audit import offsets, state
 from emq_spark.audit.offset_audit import Audit, AuditOptions, audit
-from emq_spark.audit.store import StoreView
+from emq_spark.audit.store import QueueView, StoreView
 
 CUT_US = T0_US + 2 * S + 500_000
 
@@ -87,3 +88,18 @@ def test_a_state_that_cannot_be_read_is_refused(spark: SparkSession, tmp_path: P
     (tmp_path / state.FILE).write_text('{"version": "new"}')
     with pytest.raises(errors.InvalidSettings, match="cannot be read"):
         state.State(spark, tmp_path)
+
+
+def test_a_queue_that_was_made_again_is_named_although_it_has_grown_past_the_last_audit() -> None:
+    was = QueueView("t", 0, 1, watermark=7, epoch=2, head=7, tail=9, incarnation=4)
+    grown = was._replace(watermark=70, head=70, tail=90)
+    assert offsets.regressed([grown], [was], None) == []
+    [found] = offsets.regressed([grown._replace(incarnation=5)], [was], None)
+    assert (found["promise"], found["kind"], found["offset"]) == ("M", "made again", 70)
+    assert "was lost with its store and made again" in found["text"]
+
+
+def test_a_state_without_incarnations_is_gone_on_with(tmp_path: Path) -> None:
+    (tmp_path / state.FILE).write_text(json.dumps({"version": state.VERSION, "queues": [["t", 0, 1, 7, 2, 7, 9, []]]}))
+    [was] = state.saved_in(tmp_path).queues
+    assert offsets.regressed([was._replace(incarnation=5)], [was], None) == []

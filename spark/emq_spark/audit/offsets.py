@@ -23,7 +23,7 @@ from emq_spark.audit.store import QueueView, StoreView
 
 QUEUES: Final = (
     "topic string, `group` int, priority int, watermark long, saved_epoch long, head long, tail long, "
-    "finished array<struct<begin: long, end: long>>"
+    "finished array<struct<begin: long, end: long>>, incarnation long"
 )
 BLIND_GROUPS: Final = "topic string, `group` int, most long, until_us long"
 """The columns of groups whose owner's trail was cut short.
@@ -307,7 +307,7 @@ def dropped(drops: DataFrame, refusing: Sequence[str]) -> DataFrame:
 def regressed(
     queues: Sequence[QueueView], before: Sequence[QueueView], topics: Collection[str] | None
 ) -> list[dict[str, Any]]:
-    """Return findings about checkpoints: beyond the tail, behind an earlier audit's, or gone (M).
+    """Return findings about queues: checkpoint beyond the tail or behind an earlier audit's, made again, gone (M).
 
     Args:
         queues: the queues now.
@@ -329,7 +329,10 @@ def regressed(
         texts = []
         if q.watermark > q.tail:
             texts.append(("past the tail", f"the checkpoint {q.watermark} is beyond the tail {q.tail}"))
-        if (former := earlier.get((q.topic, q.group, q.priority))) is not None:
+        former = earlier.get((q.topic, q.group, q.priority))
+        if former is not None and former.incarnation not in (0, q.incarnation):
+            texts.append(("made again", "the queue was lost with its store and made again since the last audit"))
+        elif former is not None:
             for name in ("watermark", "head", "tail", "epoch"):
                 now, then = getattr(q, name), getattr(former, name)
                 if now < then:

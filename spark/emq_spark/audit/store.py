@@ -20,7 +20,11 @@ CHUNK = 3_000
 
 
 class QueueView(NamedTuple):
-    """A queue's checkpoint and bounds, as offsets; without a checkpoint, epoch is 0 and watermark equals head."""
+    """A queue's checkpoint and bounds, as offsets; without a checkpoint, epoch is 0 and watermark equals head.
+
+    Attributes:
+        incarnation: that of the queue; 0 if the store had not made the queue yet, or for a look of an older version.
+    """
 
     topic: str
     group: int
@@ -30,6 +34,7 @@ class QueueView(NamedTuple):
     head: int
     tail: int
     finished: tuple[tuple[int, int], ...] = ()
+    incarnation: int = 0
 
 
 class LaneView(NamedTuple):
@@ -88,7 +93,8 @@ async def look(app: App) -> tuple[list[Topic], StoreView]:
             name, group, priority = QueueName.parse(queue)
             saved = checkpoints.get(queue, Checkpoint(queue, 0, bounds.head))
             index = priorities[name].index(priority)
-            queues.append(QueueView(name, group, index, saved.watermark, saved.epoch, *bounds[:2], saved.finished))
+            place, ends = (name, group, index), (bounds.head, bounds.tail)
+            queues.append(QueueView(*place, saved.watermark, saved.epoch, *ends, saved.finished, bounds.incarnation))
     waiting: list[tuple[str, str]] = []
     lanes: list[LaneView] = []
     dead: list[tuple[str, str, int]] = []
