@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from itertools import islice
 
 from emq import errors, message
 from emq.dispatch import retry
@@ -15,6 +12,7 @@ from emq.dispatch.failure_log import FailureLog
 from emq.dispatch.failure_place import place_of
 from emq.dispatch.settle_requests import Pending, lane_add, lane_verdict, slot_verdict
 from emq.dispatch.slot_settler import Answer, Claimed, MemberSettler
+from emq.dispatch.unsettled import Unsettled
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot
 from emq.loops.aside import Asides, Call
@@ -24,13 +22,6 @@ from emq.storage.answers import FAILURES, Failure, of_each, unexpected
 from emq.storage.lane_store import LaneStore
 from emq.storage.slot_store import SortedStore
 from emq.trail import events
-
-BATCH = 2_000
-BATCH_BYTES = 4 << 20
-"""Most messages and bytes of one call, so that a call holds up this loop for some milliseconds only. A larger message
-gets a call of its own."""
-
-UNREACHABLE_S = 1.0
 
 HISTORY = 16
 """Most failed attempts that a message remembers."""
@@ -58,11 +49,7 @@ class Settler:
         self._records = context.records
         self._lanes = lanes
         self._random = random.Random(seed)
-        self._pending: deque[Pending] = deque()
-        self._left = 0
-        self._something = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._unsettled = Unsettled()
         self._sent: dict[tuple[str, str], Pending] = {}
         self._troubles = Troubles("handled messages wait to be settled")
         self._asides = Asides(None)
@@ -76,7 +63,7 @@ class Settler:
         if m.member is not None:
             self.members.acknowledge(group, m)
         else:
-            self._append(Pending(group, m, None))
+            self._unsettled.put(Pending(group, m, None))
 
     def failed(self, group: OwnedGroup, m: message.Message, failure: BaseException) -> None:
         now = self._clock.now()
@@ -86,15 +73,15 @@ class Settler:
         m.error = decision.recorded
         m.history = [*(m.history or ())[1 - HISTORY :], (int(now * 1000), decision.reason_with_place)]
         self.failures.failed(group, m, failure, decision)
-        self._append(Pending(group, m, decision))  # last: if this method raises, the message does not wait here
+        self._unsettled.put(Pending(group, m, decision))  # last: if this method raises, the message does not wait here
 
     def expired(self, group: OwnedGroup, m: message.Message) -> None:
         m.error = retry.EXPIRED.reason
-        self._append(Pending(group, m, retry.EXPIRED))
+        self._unsettled.put(Pending(group, m, retry.EXPIRED))
 
     def damaged(self, group: OwnedGroup, m: message.Message, reason: str) -> None:
         m.error = reason
-        self._append(Pending(group, m, retry.Decision(None, reason, cause=events.UNFIT)))
+        self._unsettled.put(Pending(group, m, retry.Decision(None, reason, cause=events.UNFIT)))
 
     def claimed(self, group: OwnedGroup, id_: str) -> None:
         """An entry of the group's lane was claimed, or a member of its slot while the host had it in hand.
@@ -107,10 +94,6 @@ class Settler:
             if pending.decision is not None:
                 self._record(pending, pending.decision)
 
-    async def idle(self) -> None:
-        """Return once nothing waits to be settled."""
-        await self._idle.wait()
-
     async def settle(self) -> None:
         """Settle the messages that wait, a batch at a time. Ends by cancellation.
 
@@ -120,8 +103,7 @@ class Settler:
         await self._asides.run(self._calls)
 
     async def _calls(self) -> list[Call]:
-        await self._something.wait()
-        batch = self._next_batch()
+        batch = await self._unsettled.next_batch()
         parts = (
             ([p for p in batch if p.message.member is not None and not p.moves], self._settle_slots),
             ([p for p in batch if p.message.member is None and not p.moves], self._settle_lanes),
@@ -130,10 +112,7 @@ class Settler:
         calls: list[Call] = [
             partial(self._whole, call, some) for part, call in parts for some in self._troubles.apart(part, _group_name)
         ]
-        for _ in batch:  # not before: an error on the way here must lose none
-            self._pending.popleft()
-        if not self._pending:
-            self._something.clear()
+        self._unsettled.remove(batch)  # not before: an error on the way here must lose none
         return calls
 
     async def _whole(self, call: Callable[[Sequence[Pending]], Awaitable[None]], batch: Sequence[Pending]) -> None:
@@ -151,24 +130,7 @@ class Settler:
                     self._failed(pending, unexpected(exc))
             raise
         finally:
-            self._rest([pending for pending in batch if not pending.is_settled])
-
-    def _next_batch(self) -> list[Pending]:
-        batch: list[Pending] = []
-        left_bytes = BATCH_BYTES
-        for pending in islice(self._pending, BATCH):
-            if left_bytes <= 0:
-                break
-            batch.append(pending)
-            left_bytes -= pending.size
-        return batch
-
-    def _append(self, pending: Pending) -> None:
-        self._pending.append(pending)
-        self._left += 1
-        if len(self._pending) == 1:
-            self._something.set()
-            self._idle.clear()
+            self._unsettled.rest(pending for pending in batch if not pending.is_settled)
 
     def _take_over(self, slot: OwnedSlot, left: Sequence[tuple[Claimed, Answer]]) -> None:
         """Follow up acknowledgements of members that were sent, and that the store did not simply carry out."""
@@ -176,14 +138,12 @@ class Settler:
         for (member, token), answer in left:
             m = message.Message(message.slot_id(group.index, member), b"", member=member, token=token)
             pending = Pending(group, m, None)
-            self._left += 1
-            self._idle.clear()
             if isinstance(answer, FAILURES):
                 self._failed(pending, answer)
                 resting.append(pending)
             else:
                 self._done(pending, answer)
-        self._rest(resting)
+        self._unsettled.rest(resting)
 
     async def _settle_slots(self, batch: Sequence[Pending]) -> None:
         left = self._to_send(batch)
@@ -249,15 +209,6 @@ class Settler:
             pending.in_doubt = True
             pending.slot.begin_doubt()
 
-    def _rest(self, pendings: Sequence[Pending]) -> None:
-        """Send messages again after `UNREACHABLE_S`; until then, still note a claim of their entries."""
-        if pendings:
-            asyncio.get_running_loop().call_later(UNREACHABLE_S, self._rested, pendings)
-
-    def _rested(self, pendings: Sequence[Pending]) -> None:
-        self._pending.extend(pendings)
-        self._something.set()
-
     def _done(self, pending: Pending, answer: bool | errors.NotOwner) -> None:
         group, m, decision = pending.group, pending.message, pending.decision
         pending.is_settled = True
@@ -270,9 +221,6 @@ class Settler:
             group.lane_settled()
         elif m.member is not None and group.slot is not None:
             group.slot.let_go((m.member,))
-        self._left -= 1
-        if self._left == 0:
-            self._idle.set()
         try:
             self._follow(pending, answer)
         except Exception as bug:  # the store has settled the message, and the others of its batch must not wait

@@ -152,8 +152,6 @@ class Firing:
         self._troubles = Troubles("schedules wait")
         self._asides = Asides()
         self._something = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
         self.fired = 0
 
     def put(self, group: OwnedGroup, m: Message) -> None:
@@ -161,7 +159,6 @@ class Firing:
         self._pending.append((group, m))
         self._proven[group.name, m.uid] = set()
         self._something.set()
-        self._idle.clear()
 
     def claimed(self, group: OwnedGroup, id_: str) -> None:
         """An entry of the group's lane was claimed.
@@ -173,10 +170,6 @@ class Firing:
                 turn.proven.add(id_)
             if (proven := self._proven.get((group.name, id_.rpartition(".")[0]))) is not None:
                 proven.add(id_)
-
-    async def idle(self) -> None:
-        """Return once no schedule is being fired."""
-        await self._idle.wait()
 
     def unsettled(self, group: OwnedGroup) -> int:
         """Return the number of the group's unsettled schedules; the number falls to 0 once the group stops."""
@@ -223,8 +216,6 @@ class Firing:
                 turn.in_doubt |= again
                 self._rest(self._to_add if again else self._to_settle, turn, unexpected(exc))
             raise
-        if not self._pending and not self._turns:
-            self._idle.set()
 
     async def _add(self, turns: Sequence[_Turn]) -> list[_Turn]:
         """Add occurrences; return the turns that may be settled."""

@@ -39,8 +39,8 @@ MUTANTS = (
         "L",
         "messages of a call that broke are never settled",
         "emq/dispatch/settler.py",
-        "            self._rest([pending for pending in batch if not pending.is_settled])",
-        "            self._rest([])",
+        "            self._unsettled.rest(pending for pending in batch if not pending.is_settled)",
+        "            self._unsettled.rest([])",
         "tests/unit/test_settler.py::test_a_call_that_breaks_or_is_cancelled_leaves_no_message_unsettled[None]",
     ),
     Mutant(

@@ -12,15 +12,14 @@ import pytest
 
 from emq import App, Retry, errors
 from emq.dispatch import error_kinds, failure_log
-from emq.dispatch.settler import Settler
 from emq.groups.capacity import Gauge
-from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.message import Message
 from emq.quota.counter import WindowCounter
 from emq.topics.model import Topic, TopicOptions
 from emq_stores.memory import MemoryStore, World
+from support.counted_settler import CountedSettler
 from support.recorded_events import RecordedEvents
 from support.virtual import LoopClock, virtual
 from support.waiting import until
@@ -69,8 +68,7 @@ class Bench:
         self.clock = LoopClock()
         store = MemoryStore(World(self.clock))
         self.events = RecordedEvents()
-        context = HostContext(self.clock, self.events)
-        self.settler = Settler(store.lanes, store.sorted, context)
+        self.settler = CountedSettler(store, self.clock, self.events)
         self.options = TopicOptions(**{"max_attempts": 3, "backoff_s": (5.0,), "jitter": 0.0, **options})
         self.groups: dict[str, OwnedGroup] = {}
 

@@ -52,6 +52,7 @@ class Bench:
         self.world = World(self.clock)
         self.store = FaultyStore(MemoryStore(self.world))
         self.topic = Topic("t", 10, priorities=("high", "low"), options=TopicOptions(**options))
+        self.groups: list[OwnedGroup] = []
         self.group = self.owned(EPOCH)
         self.trail = RecordedTrail()
         self.events = Losing()
@@ -64,6 +65,7 @@ class Bench:
     def owned(self, epoch: int) -> OwnedGroup:
         group = OwnedGroup(OwnedTopic(self.topic), 0, epoch, WindowCounter(1, 0), policy_for(self.topic), Gauge())
         group.buffers = [deque(), deque()]
+        self.groups.append(group)
         return group
 
     @property
@@ -93,8 +95,7 @@ class Bench:
         await self.idle()
 
     async def idle(self) -> None:
-        async with asyncio.timeout(5):
-            await self.firing.idle()
+        await until(lambda: not any(map(self.firing.unsettled, self.groups)))
 
     async def waiting(self) -> list[WaitingEntry]:
         found: list[WaitingEntry] = await self.store.real.lanes.waiting(LANE, limit=5000)

@@ -12,9 +12,7 @@ from typing import Any, cast
 import pytest
 
 from emq import errors
-from emq.dispatch.settler import Settler
 from emq.groups.capacity import Gauge
-from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.message import Message, decode, encode_retry
@@ -25,6 +23,7 @@ from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, 
 from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.trail import events
 from emq_stores.memory import MemoryStore, World
+from support.counted_settler import CountedSettler
 from support.doubles import FaultyStore
 from support.recorded_events import RecordedEvents
 from support.recorded_trail import RecordedTrail
@@ -45,8 +44,7 @@ class Bench:
         self.group.buffers = [deque()]
         self.events = events = RecordedEvents()
         self.settled, self.refused, self.due, self.lost = events.settles, events.refusals, events.waits, events.losses
-        context = HostContext(self.clock, events)
-        self.settler = Settler(self.store.lanes, self.store.sorted, context)
+        self.settler = CountedSettler(self.store, self.clock, events)
 
     @property
     def acknowledged(self) -> int:
