@@ -1,4 +1,4 @@
-"""The slot loops: bring messages of sorted topics into their buffers, and find messages that came without a wake-up."""
+"""The slot loops: bring messages of sorted topics into their buffers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from emq.fetcher.due_times import DueTimes
 from emq.fetcher.slot_looks import LOOK_MESSAGES, SlotLooks, room
 from emq.fetcher.slot_members import decoded
 from emq.fetcher.slot_returns import SlotReturns
+from emq.fetcher.slot_sweep import SlotSweep
 from emq.groups.capacity import MAX_BUFFER
 from emq.groups.context import HostContext
 from emq.groups.owned import Claims, OwnedGroup, OwnedSlot, OwnedTopic
-from emq.loops import pace
 from emq.loops.aside import Asides, Call
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.slot_store import SlotClaim, SlotClaimed, SortedStore
@@ -27,12 +27,6 @@ CLAIM_BYTES = 4 << 20
 
 FIRST_CLAIM = 16
 """Most messages in the first claim of a slot, before the size of its messages is known."""
-
-SWEEP_S = 5.0
-"""Seconds in which the host inspects every slot once for changes without a wake-up: members of foreign producers, and
-claims of lost consumers."""
-SWEEP_SLOTS = 500
-"""Most slots inspected in one call. A sweep of many slots takes several steps within `SWEEP_S`."""
 
 OVERHEAD_BYTES = 64
 
@@ -72,6 +66,10 @@ class SlotClaimer(Claims):
     Time to live: if messages may expire and more members are due than can start (also in a paused topic), the claimer
     claims the first `LOOK_MESSAGES` of the slot every `LOOK_S`. It dead-letters the expired ones and gives the
     others back at once.
+
+    Attributes:
+        sweep: looks at all slots in turn, since not every change comes with a wake-up.
+        fetched: number of members claimed.
     """
 
     def __init__(self, store: SortedStore, context: HostContext) -> None:
@@ -83,6 +81,7 @@ class SlotClaimer(Claims):
         self._due = DueTimes(context.clock)
         self._looks = SlotLooks()
         self._returns = SlotReturns(store, context)
+        self.sweep = SlotSweep(store, self._slots, self._returns, context.clock)
         self._troubles = self._returns.troubles
         self._asides = Asides()
         self.fetched = 0
@@ -172,22 +171,6 @@ class SlotClaimer(Claims):
         if not taken:
             await self._due.wait()
         return [partial(self._claim_all, part) for part in parts]
-
-    async def sweep(self) -> None:
-        """Inspect all slots once in `SWEEP_S`, a part of them in each step. Ends by cancellation."""
-        while True:
-            slots = list(self._slots.values())
-            steps = max(1, -(-len(slots) // SWEEP_SLOTS), math.ceil(SWEEP_S) - 1)
-            size = -(-len(slots) // steps)
-            begin = self._clock.now()
-            for step in range(steps):
-                part = [s for s in slots[step * size : (step + 1) * size] if self._slots.get(s.address) is s]
-                if part:
-                    await self._inspect(part)
-                following = begin + (step + 1) * (SWEEP_S - 0.5) / steps
-                await pace.rest(max(0.05, following - self._clock.now()))
-
-    # --------------------------------------------------------------------------------------------------------- claiming
 
     def _take(self) -> list[_Wanted]:
         """Return due slots with the number of members to claim, about `CLAIM_MESSAGES` and `CLAIM_BYTES` in all.
@@ -333,21 +316,3 @@ class SlotClaimer(Claims):
         slot.look_ms = 0
         slot.returning += alive[wanted.startable :]
         return alive[: wanted.startable]
-
-    # --------------------------------------------------------------------------------------------------------- sweeping
-
-    async def _inspect(self, slots: Sequence[OwnedSlot]) -> None:
-        now_ms = int(self._clock.now() * 1000)
-        states = await of_each(self._store.inspect([slot.slot for slot in slots], now_ms), len(slots))
-        lost = []
-        for slot, state in zip(slots, states, strict=True):
-            if isinstance(state, FAILURES):
-                continue  # the next round looks at the slot again
-            slot.note_times(state.next_score)
-            if not slot.more:
-                self.look(slot)
-            timeout_ms = int(slot.group.owner.topic.options.prepare_timeout_s * 1000)
-            if state.oldest_prepared_ms is not None and state.oldest_prepared_ms < now_ms - timeout_ms:
-                lost.append((slot, timeout_ms))
-        for slot, timeout_ms in lost:
-            await self._returns.recover([slot], now_ms, now_ms - timeout_ms)

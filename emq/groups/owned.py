@@ -345,7 +345,7 @@ class OwnedSlot(SlotState):
     def end_settling(self) -> None:
         self.settling -= 1
         if self.suspect and not self.settling:
-            self._look()
+            self.look()
 
     def begin_doubt(self) -> None:
         """The answer to a verdict was lost; it will be sent again."""
@@ -354,7 +354,7 @@ class OwnedSlot(SlotState):
     def end_doubt(self) -> None:
         self.unsure -= 1
         if not self.unsure:
-            self._look()
+            self.look()
 
     def wait_for_room(self) -> None:
         """Wait in the topic's `thirsty` until it has room in flight."""
@@ -363,7 +363,8 @@ class OwnedSlot(SlotState):
             self.group.owner.thirsty.append(self)
             self.group.owner.note_waiting()
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """The slot has changed: plan the next look at it."""
         if self.claims is not None:
             self.claims.look(self)
 

@@ -116,7 +116,7 @@ class Host:
             "lanes": work.lanes.claim,
             "slots 1": work.slots.claim,
             "slots 2": work.slots.claim,
-            "slot sweep": work.slots.sweep,
+            "slot sweep": work.slots.sweep.run,
             "schedules": work.firing.run,
             "forwarding": work.forwarder.run,
             "passage": self.passage.run,

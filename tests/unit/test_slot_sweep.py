@@ -9,7 +9,8 @@ from typing import cast
 
 import pytest
 
-from emq.fetcher.slot_claimer import SWEEP_S, SlotClaimer
+from emq.fetcher.slot_claimer import SlotClaimer
+from emq.fetcher.slot_sweep import SWEEP_S
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
@@ -61,7 +62,7 @@ def claimer(store: Store, slots: int) -> SlotClaimer:
 @pytest.mark.parametrize("slots", [1, 8, 512, 2048])
 async def test_each_slot_is_looked_at_once_in_each_round(slots: int) -> None:
     store = Store()
-    sweeping = asyncio.create_task(claimer(store, slots).sweep())
+    sweeping = asyncio.create_task(claimer(store, slots).sweep.run())
     await asyncio.sleep(SWEEP_S - 0.1)
     sweeping.cancel()
     assert {f"t/{i}" for i in range(slots)} == set(store.inspected)
@@ -72,7 +73,7 @@ async def test_what_was_claimed_for_longer_than_the_time_out_is_rolled_back() ->
     store, clock = Store(), LoopClock()
     timeout_s = Topic("t", 10).options.prepare_timeout_s
     store.claimed_s = {"t/0": clock.now() - timeout_s - 10, "t/1": clock.now() - timeout_s + 60}
-    sweeping = asyncio.create_task(claimer(store, 2).sweep())
+    sweeping = asyncio.create_task(claimer(store, 2).sweep.run())
     await asyncio.sleep(SWEEP_S - 0.1)
     sweeping.cancel()
     assert {name for name, _ in store.recovered} == {"t/0"}
