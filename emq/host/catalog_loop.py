@@ -19,7 +19,7 @@ from emq.host.orphan_watch import OrphanWatch
 from emq.host.ownership import Ownership
 from emq.host.surroundings import Storage
 from emq.loops import pace
-from emq.topics import catalog_rows
+from emq.topics import topic_changes
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class CatalogLoop:
                     tell(former)
 
     def _version(self, connection: sa.Connection) -> int:
-        level, version = read_values(connection, self._environment, levels.KEY, catalog_rows.VERSION)
+        level, version = read_values(connection, self._environment, levels.KEY, topic_changes.VERSION)
         levels.admit(self._environment, level)
         return version
 

@@ -12,9 +12,9 @@ from emq.clock import boot_s
 from emq.producer.lines import Lines
 from emq.producer.routes import Memory, Route, route_of
 from emq.topics.catalog_reading import CatalogReading
-from emq.topics.catalog_rows import ChangedNames
 from emq.topics.model import State, Topic
 from emq.topics.rules import validate_text
+from emq.topics.topic_changes import ChangedNames
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from emq import errors
 from emq.database import Database, database
 from emq.topics import catalog_rows, row_codec, rules
-from emq.topics.catalog_rows import ChangedNames, Changes, TopicRows
+from emq.topics.catalog_rows import TopicRows
 from emq.topics.model import Topic
+from emq.topics.topic_changes import ChangedNames, Changes
 
 T = TypeVar("T")
 
@@ -97,7 +98,7 @@ class CatalogReading:
 
     async def version(self) -> int:
         """Return the catalog's version, which grows with every change; 0 if no topic was ever created. Cheap."""
-        return await self._read(TopicRows.version, database.QUICK_S)
+        return await self._read(lambda rows: rows.changes.version(), database.QUICK_S)
 
     async def changes_since(self, version: int) -> Changes:
         """Return the changes after `version` (0 for all topics), in time proportional to their number.
@@ -109,7 +110,7 @@ class CatalogReading:
         Raises:
             DatabaseUnavailable: try again later.
         """
-        return await self._read(lambda rows: rows.changes_since(version))
+        return await self._read(lambda rows: rows.changes.since(version))
 
     async def changes_of(self, version: int) -> ChangedNames:
         """Return the names of the topics that changed after `version`, without reading the topics.
@@ -117,7 +118,7 @@ class CatalogReading:
         Raises:
             DatabaseUnavailable: try again later.
         """
-        return await self._read(lambda rows: rows.changes_of(version))
+        return await self._read(lambda rows: rows.changes.names_since(version))
 
     async def _read(self, look: Callable[[TopicRows], T], deadline_s: float = database.ANSWER_S) -> T:
         def run(connection: sa.Connection) -> T:

@@ -6,7 +6,7 @@ import fnmatch
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -15,6 +15,7 @@ from emq import errors, plurals
 from emq.database import database, levels, statements, tables
 from emq.topics import changing, row_codec
 from emq.topics.model import Topic
+from emq.topics.topic_changes import VERSION, TopicChanges
 
 _table = tables.topics
 _WILDCARD = re.compile(r"[*?\[]")
@@ -22,52 +23,8 @@ _WILDCARD = re.compile(r"[*?\[]")
 AT_ONCE = 500
 """Most names in one statement."""
 
-VERSION = "catalog_version"
-"""The key of the catalog's version in `emq_meta`."""
-
 LAYOUT = "catalog_layout"
 """The key of the number that the last change gave to layouts."""
-
-
-class Changes(NamedTuple):
-    """The changes of the catalog since a version. Apply `deleted` first, then `changed`.
-
-    Attributes:
-        version: the version to ask from next time.
-        changed: topics created or updated since, as they are now, without those that this version of EMQ cannot read.
-        deleted: names of topics deleted since, or changed so that this version cannot read them; a topic that was
-            created again is in `changed`, too.
-        all: True if the database has lost changes up to the version asked from; `changed` then has all existing topics.
-    """
-
-    version: int
-    changed: list[Topic]
-    deleted: list[str]
-    all: bool = False
-
-    def gone(self, known: Iterable[str]) -> Sequence[str]:
-        """Return the names among `known` that are to be dropped."""
-        if not self.all:
-            return self.deleted
-        there = {topic.name for topic in self.changed}
-        return [name for name in known if name not in there]
-
-
-class ChangedNames(NamedTuple):
-    """Names of the topics that changed since a version.
-
-    Attributes:
-        version: the version to ask from next time.
-        changed: created, updated or deleted since.
-        deleted: those of them that were deleted since; they may have been created again.
-        all: True if the database has lost changes up to the version asked from; any topic may have changed, and no name
-            is told.
-    """
-
-    version: int
-    changed: Sequence[str]
-    deleted: Sequence[str]
-    all: bool = False
 
 
 class TopicRows:
@@ -75,16 +32,16 @@ class TopicRows:
 
     Args:
         place: the store and the database, for the error for an unknown topic; may be empty.
+
+    Attributes:
+        changes: what has changed in the rows since a version.
     """
 
     def __init__(self, connection: sa.Connection, environment: str, place: str = "") -> None:
         self.connection = connection
+        self.changes = TopicChanges(connection, environment)
         self._environment = environment
         self._place = place
-
-    def version(self) -> int:
-        """Return the catalog's version; 0 if no topic was ever created."""
-        return database.read_value(self.connection, self._environment, VERSION)
 
     def next_version(self, least: int) -> int:
         """Take the next version, at least this; its row stays locked until the transaction ends."""
@@ -133,25 +90,6 @@ class TopicRows:
         query = sa.select(_table.c.name).where(self._live(), _begins(start)).limit(limit)
         return list(self.connection.execute(query).scalars())
 
-    def changes_since(self, version: int) -> Changes:
-        """Return the changes after a version; 0 for all topics."""
-        now, lost = self._version_after(version)
-        since = 0 if lost else version
-        changed = self._changed(since, _table.c.body, _table.c.live).order_by(_table.c.version, _table.c.name)
-        rows = self.connection.execute(changed).all()
-        read = row_codec.readable_ones((row.name, row.body) for row in rows if row.live)
-        unread = {row.name for row in rows if row.live and since} - read.keys()
-        gone = [row.name for row in rows if row.deleted_at > since or row.name in unread]
-        return Changes(now, [*read.values()], gone, lost)
-
-    def changes_of(self, version: int) -> ChangedNames:
-        """Return the names of the topics that changed after a version."""
-        now, lost = self._version_after(version)
-        if lost:
-            return ChangedNames(now, [], [], True)
-        rows = self.connection.execute(self._changed(version)).all()
-        return ChangedNames(now, [row.name for row in rows], [row.name for row in rows if row.deleted_at > version])
-
     def budgets_above(self, topics: Sequence[Topic]) -> dict[str, Topic]:
         """Return the budgets above topics, of those that exist, also the budgets above these."""
         asked, found = {topic.name for topic in topics}, dict[str, Topic]()
@@ -198,21 +136,6 @@ class TopicRows:
         here = passed.c.environment == self._environment
         of_stores = passed.c.environment.startswith(f"{self._environment}@")
         self.connection.execute(sa.delete(passed).where(here | of_stores, passed.c.topic.in_(names)))
-
-    def _version_after(self, version: int) -> tuple[int, bool]:
-        """Return the version now, and whether it is before the one that the caller knows, since changes were lost.
-
-        Ask this before you read rows: a change that is committed in between is then reported again, never skipped.
-        """
-        now = self.version()
-        return now, now < version
-
-    def _changed(self, since: int, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
-        """Return the query for the rows that changed after a version."""
-        # Cast, since SQLite keeps values of any type, whatever type the column has.
-        deleted_at = sa.cast(_table.c.deleted_at, sa.BigInteger).label("deleted_at")
-        query = sa.select(_table.c.name, deleted_at, *columns)
-        return query.where(_table.c.environment == self._environment, _table.c.version > since)
 
     def _live(self) -> sa.ColumnElement[bool]:
         """Return the condition for rows of topics that exist."""

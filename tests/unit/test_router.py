@@ -12,8 +12,8 @@ from emq.database import Database
 from emq.producer import router
 from emq.producer.router import Router
 from emq.topics.catalog import Catalog
-from emq.topics.catalog_rows import ChangedNames
 from emq.topics.model import State, Topic
+from emq.topics.topic_changes import ChangedNames
 
 
 class Watched(Catalog):
