@@ -91,9 +91,7 @@ class Endings:
         self.returned += 1
         if group.owner.groups.get(group.index) is group:  # else the group's next owner delivers the message
             group.put_back(message, self._clock.now_us())
-            if message.expires_us:
-                self._events.expiring(group)
-            self._rotation.ready(group)
+            self._events.ready(group)
         self._rotation.left(group, 1, message.size)
 
     def expire(self, group: OwnedGroup, message: Message) -> None:

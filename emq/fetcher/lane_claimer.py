@@ -218,7 +218,6 @@ class LaneClaimer:
             group.push(m.priority, [m])
             if m.expires_us:
                 group.note_expiry(m.expires_us)
-                self._events.expiring(group)
         if claimed.entries:
             self._events.ready(group)
         if claimed.next_due_ms is not None and _is_claimed(group):  # a topic that resumes is looked at again

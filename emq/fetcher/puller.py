@@ -144,8 +144,6 @@ class Puller:
             messages = self._decoded(queue, batch, now_us)
             group.push(queue.priority, messages)
             self.fetched += len(messages)
-            if group.expires_us:
-                self._events.expiring(group)
             self._events.ready(group)
         self._readiness.drained(group)
 

@@ -290,8 +290,6 @@ class SlotClaimer(Claims):
             if messages:
                 slot.buffered += len(messages)
                 group.push(0, messages)
-                if group.expires_us:
-                    self._events.expiring(group)
                 self._events.ready(group)
 
     def _sound(self, slot: OwnedSlot, messages: list[message.Message]) -> list[message.Message]:

@@ -26,9 +26,6 @@ class HostEvents:
     def ready(self, group: OwnedGroup) -> None:
         """Messages of the group can start: some were buffered, or a gate opened."""
 
-    def expiring(self, group: OwnedGroup) -> None:
-        """Some of the group's buffered messages have a time to live."""
-
     def claimed(self, group: OwnedGroup, id_: str) -> None:
         """A lane's entry, or a slot's member in hand, was claimed: the store has carried out what put it there."""
 

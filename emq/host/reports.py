@@ -35,10 +35,9 @@ class Reports(HostEvents):
         self._throttles, self._guard = throttles, guard
 
     def ready(self, group: OwnedGroup) -> None:
+        if group.expires_us:
+            self._work.expiry.watch(group)
         self._work.dispatcher.ready(group)
-
-    def expiring(self, group: OwnedGroup) -> None:
-        self._work.expiry.watch(group)
 
     def claimed(self, group: OwnedGroup, id_: str) -> None:
         self._work.settler.claimed(group, id_)

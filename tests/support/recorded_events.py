@@ -15,7 +15,6 @@ class RecordedEvents(HostEvents):
 
     def __init__(self) -> None:
         self.buffered: list[OwnedGroup] = []
-        self.with_expiry: list[OwnedGroup] = []
         self.schedules: list[tuple[OwnedGroup, Message]] = []
         self.moves: list[tuple[Any, ...]] = []
         self.damages: list[tuple[OwnedGroup, Message, str]] = []
@@ -32,9 +31,6 @@ class RecordedEvents(HostEvents):
 
     def ready(self, group: OwnedGroup) -> None:
         self.buffered.append(group)
-
-    def expiring(self, group: OwnedGroup) -> None:
-        self.with_expiry.append(group)
 
     def schedule_due(self, group: OwnedGroup, message: Message) -> None:
         self.schedules.append((group, message))

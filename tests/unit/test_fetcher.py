@@ -55,7 +55,7 @@ class Bench:
         self.store = FaultyStore(MemoryStore(self.world))
         events = RecordedEvents()
         context = HostContext(self.clock, events, lease=lease or Lease(), gauge=self.gauge)
-        self.buffered, self.expiring, self.dirty = events.buffered, events.with_expiry, events.changes
+        self.buffered, self.dirty = events.buffered, events.changes
         self.schedules, self.moved, self.damaged = events.schedules, events.moves, events.damages
         self.lost, self.shrunk = events.losses, events.shrinks
         self.group = self.new_group(qps)
