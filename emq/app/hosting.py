@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Concatenate, TypeVar, overload
@@ -13,6 +12,7 @@ from typing import Any, Concatenate, TypeVar, overload
 from emq import errors, extras
 from emq.allocation.membership import LocalCluster, Membership
 from emq.allocation.tree.protocol import Tree
+from emq.app.background_host import BackgroundHost
 from emq.app.hooked import HookedApp
 from emq.app.receivers import Receivers
 from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
@@ -29,8 +29,6 @@ from emq.observe.metrics.monitor import Monitor
 from emq.settings import Settings
 from emq.storage import opening
 from emq.trail.sink import TrailSink
-
-log = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 OneHandler = TypeVar("OneHandler", bound=Callable[Concatenate[Any, ...], object])
@@ -50,7 +48,7 @@ class HostingApp(HookedApp):
         self.monitor = Monitor(self)
         self._starting: asyncio.Timeout | None = None
         self._receivers = Receivers(self.handlers)
-        self._background: asyncio.Task[None] | None = None
+        self._background = BackgroundHost(self)
         self.records: list[Keeper] = []
         self._running: asyncio.Task[Any] | None = None  # in which `run` runs; None while this app is no host
         self._ended = asyncio.Event()
@@ -58,7 +56,7 @@ class HostingApp(HookedApp):
 
     async def __aexit__(self, *exc_info: object) -> None:
         try:
-            await self._stop_background()
+            await self._background.stop()
             # Somebody may have made `run` a task of his own: end it before the store and the database close.
             if self._running not in (None, asyncio.current_task()):
                 self.stop()
@@ -165,13 +163,12 @@ class HostingApp(HookedApp):
         if topic not in self._receivers:
             await self.catalog.get(topic)
         found = self._receivers.of(topic, visibility_s)
-        if self._background is not None and self._background.done():
-            await self._stop_background()
+        await self._background.stop_if_ended()
         if self._running is None:
             async with self._becoming_host:
                 if self._running is None:
                     self._begin_in_background()
-                    await self._until_running()
+                    await self._background.until_running()
         try:
             return await found.receive(
                 min_messages=min_messages, max_messages=max(min_messages, max_messages), timeout_s=timeout_s
@@ -180,36 +177,9 @@ class HostingApp(HookedApp):
             self._receivers.used(topic)
 
     def _begin_in_background(self) -> None:
-        if self._background is not None or self._running is not None:
+        if self._background.has_begun or self._running is not None:
             raise _is_host_already()
-        self._background = asyncio.create_task(self.run(), name="emq host in the background")
-
-    async def _until_running(self) -> Host:
-        """Return the host in the background once it consumes; raise its error if it ends before."""
-        assert self._background is not None
-        await asyncio.sleep(0)
-        if self._background.done():  # for example, with wrong settings
-            await self._stop_background()
-        host = self.host
-        assert host is not None, "run() makes it before it waits for anything"
-        ready = asyncio.ensure_future(host.running.wait())
-        try:
-            await asyncio.wait([ready, self._background], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            ready.cancel()
-        if self._background.done():
-            await self._stop_background()
-        return host
-
-    async def _stop_background(self) -> None:
-        if self._background is not None:
-            self.stop()
-            background, self._background = self._background, None
-            try:
-                await background
-            finally:
-                self.host = None
-                self._receivers.serve(None)
+        self._background.begin()
 
     async def run(self, membership: Membership | None = None) -> None:
         """Be a host: consume every topic with a handler until `stop` is called or the call is cancelled.
@@ -283,16 +253,15 @@ class HostingApp(HookedApp):
         """
         self._begin_in_background()
         try:  # from here on: the caller may be cancelled while the host begins
-            yield await self._until_running()
+            yield await self._background.until_running()
         finally:
-            await self._stop_background()
+            await self._background.stop()
 
     @contextlib.asynccontextmanager
     async def hosting_lifespan(self, web_app: object = None) -> AsyncIterator[Mapping[str, Any]]:
         """Do what `lifespan` does, and be a host meanwhile: the web process consumes, too."""
         async with self.lifespan(web_app) as state, self.running():
-            assert self._background is not None
-            self._background.add_done_callback(_log_end)
+            self._background.log_failure()
             yield state
 
     async def run_until_signal(self, membership: Membership | None = None) -> None:
@@ -326,6 +295,11 @@ class HostingApp(HookedApp):
             self._starting.reschedule(asyncio.get_running_loop().time())
         if self.host is not None:
             self.host.stop()
+
+    def forget_host(self) -> None:
+        """Note that this app runs no host any more."""
+        self.host = None
+        self._receivers.serve(None)
 
     def membership(self, process: int | None = None) -> Membership:
         """Return a membership of the cluster that the settings name, or else of the hosts that share the database.
@@ -386,9 +360,3 @@ class HostingApp(HookedApp):
 
 def _is_host_already() -> errors.WrongState:
     return errors.WrongState("this App is a host already; one is enough")
-
-
-def _log_end(host: asyncio.Task[None]) -> None:
-    """Log the failure of a host in the background, since nobody awaits it before the web app ends."""
-    if not host.cancelled() and (failure := host.exception()) is not None:
-        log.error("this web process consumes no more, because its host failed: %s", failure, exc_info=failure)
