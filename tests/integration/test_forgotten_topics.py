@@ -115,5 +115,5 @@ async def test_a_put_get_store_remembers_and_polls_a_bounded_number_of_sealed_qu
         await store.put([Put(queue, [b"x"])])
         await store.read([Read(queue, 1, 10, 1)])
         assert await store.trim([Trim(queue, 1 << 40, None, seal=True)]) == [True]
-    assert len(store._schedule) == 0, "queues of deleted topics are polled for ever"
+    assert len(store.polls._schedule) == 0, "queues of deleted topics are polled for ever"
     assert (len(store._known), len(store._epochs)) == (20, 20)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 
 from emq import errors
@@ -16,10 +14,8 @@ from emq_stores.memory.wakeups import Wakeups
 from emq_stores.put_get.client import Options, PutGetClient
 from emq_stores.put_get.deadline import DeadlineClient
 from emq_stores.put_get.limits import QueueLimits
+from emq_stores.put_get.polls import Polls
 from emq_stores.put_get.probe import Prober, QueueProbe, gather
-from emq_stores.put_get.schedule import PollSchedule
-
-_log = logging.getLogger(__name__)
 
 _FIRST_CHUNK = 4
 _LARGEST_CHUNK = 64
@@ -42,6 +38,9 @@ class PutGetLogStore:
         client: the storage; it names this instance's queues `<environment>/<queue>`.
         environment: the environment whose queues to serve.
         options: see `Options`.
+
+    Attributes:
+        polls: finds news of exhausted queues; somebody must `run` it.
     """
 
     def __init__(self, client: PutGetClient, environment: Environment, options: Options | None = None) -> None:
@@ -53,7 +52,7 @@ class PutGetLogStore:
         self._prefix = f"{environment}/"
         self._limits = QueueLimits(self._options.max_queue_qps)
         self._prober = Prober(self._client, self._options, self._limits)
-        self._schedule = PollSchedule()
+        self.polls = Polls(self._prober, self._options, self._prefix, self._state, self.wakeups)
         self._known: dict[str, QueueProbe] = {}
         self._epochs: dict[str, int] = {}
         self._sealed: dict[str, None] = {}
@@ -101,7 +100,7 @@ class PutGetLogStore:
             finally:
                 if offsets:
                     known.reach = max(known.reach, offsets[-1] + 1)
-                    self._wake(put.queue)
+                    self.polls.wake(put.queue)
         return offsets
 
     async def get(self, queue: str, offset: int) -> bytes | None:
@@ -159,13 +158,14 @@ class PutGetLogStore:
         position = max(read.start, known.head)
         known.forget_below(position)
         missing: set[int] = set()
+        grace_s = self._options.hole_grace_s
         end, chunk = position + read.limit, _FIRST_CHUNK
         while position < end and left[0] > 0:
             size = min(end - position, max(chunk, known.reach - position), _LARGEST_CHUNK)
             lost = await self._prober.fetch(name, known, range(position, position + size))
             left[0] -= sum(len(known.ahead.get(at, b"")) for at in range(position, position + size))
             missing.update(lost)
-            if any(not self._is_hole(known, offset) for offset in lost):
+            if any(not known.is_hole(offset, grace_s) for offset in lost):
                 break
             # Holes do not count towards the limit.
             end += len(lost)
@@ -194,18 +194,13 @@ class PutGetLogStore:
                 offsets.append(position)
                 bodies.append(body)
                 max_bytes -= len(body)
-            elif position not in missing or not self._is_hole(known, position):
+            elif position not in missing or not known.is_hole(position, self._options.hole_grace_s):
                 exhausted = position in missing
                 break
             position += 1
         if exhausted and read.epoch is not None:
-            self._arm(read.queue, position)
+            self.polls.arm(read.queue, position)
         return Batch(offsets, bodies, position, exhausted)
-
-    def _is_hole(self, known: QueueProbe, offset: int) -> bool:
-        """Return True if an offset that a GET has just missed has been missing for at least `hole_grace_s`."""
-        since = known.missing_since.get(offset)
-        return since is not None and _now() - since >= self._options.hole_grace_s
 
     async def bounds(self, queues: Sequence[str]) -> list[Bounds]:
         """See `LogStore.bounds`. Probes the tail with some twenty GETs a queue; the head is this instance's own.
@@ -251,62 +246,6 @@ class PutGetLogStore:
         """End the watcher. The caller who made the client closes the client."""
         self.wakeups.close()
 
-    async def poll(self) -> None:
-        """Loop: look at the armed queues whose poll is due, wake those with news, and wait for the next; forever.
-
-        A poll GETs the offset at which the queue was exhausted, and one offset of the window above, each time another
-        one. So two operations a poll find a lost write at that offset sooner or later. A queue that is not armed costs
-        nothing. The next poll comes after `poll_first_s`, doubled at each poll up to `poll_longest_s`, or at the end of
-        a hole's grace if that is sooner.
-        """
-        while True:
-            queues = self._schedule.due(_now(), self._options.concurrency)
-            if not queues:
-                await self._schedule.wait()
-                continue
-            await gather(self._poll(queue) for queue in queues)
-
-    async def _poll(self, queue: str) -> None:
-        name, known = self._prefix + queue, self._state(queue)
-        position = known.position
-        above = position + 1 + known.polls % self._options.hole_window
-        known.polls += 1
-        undecided = position in known.missing_since
-        try:
-            await self._prober.fetch(name, known, {position} if known.reach > position else {position, above})
-            if position in known.missing_since and not undecided:
-                # Then the graces of several lost messages in a row begin together, not one after the other.
-                rest = range(position + 1, min(known.reach, position + 1 + self._options.hole_window))
-                await self._prober.fetch(name, known, rest)
-        except Exception as exc:  # whatever a storage's driver raises, the polls of all queues go on
-            _log.warning("poll of queue %r failed, next try later: %s: %s", queue, type(exc).__name__, exc)
-        if queue not in self._schedule or known.position != position:
-            return
-        if position in known.ahead or self._is_hole(known, position):
-            self._wake(queue)
-        else:
-            self._schedule.set(queue, self._next_poll(known))
-
-    def _arm(self, queue: str, position: int) -> None:
-        known = self._state(queue)
-        if known.position != position:
-            known.position, known.polls = position, 0
-        self.wakeups.forget(queue)
-        self._schedule.set(queue, self._next_poll(known))
-
-    def _next_poll(self, known: QueueProbe) -> float:
-        now = _now()
-        since = known.missing_since.get(known.position)
-        if since is None and known.reach > known.position:
-            return now  # a put ended after the read had looked at that offset
-        # Bounded, since a float overflows some day; 2 ** 30 first polls are longer than any sensible longest poll.
-        due = now + min(self._options.poll_first_s * 2.0 ** min(known.polls, 30), self._options.poll_longest_s)
-        return due if since is None else min(due, max(now, since + self._options.hole_grace_s))
-
-    def _wake(self, queue: str) -> None:
-        if self._schedule.remove(queue):
-            self.wakeups.wake(queue)
-
     def _fence(self, group: str, epoch: int) -> errors.NotOwner | None:
         highest = self._epochs.setdefault(group, epoch)
         if epoch < highest:
@@ -322,7 +261,7 @@ class PutGetLogStore:
         if not known.sealed:
             return
         self._sealed[queue] = None
-        self._schedule.remove(queue)
+        self.polls.stop(queue)
         if len(self._sealed) > MOST_SEALED:
             oldest = next(iter(self._sealed))
             del self._sealed[oldest]
@@ -338,8 +277,3 @@ class PutGetLogStore:
 
 async def _nothing() -> set[int]:
     return set()
-
-
-def _now() -> float:
-    now: float = asyncio.get_running_loop().time()
-    return now

@@ -54,6 +54,11 @@ class QueueProbe:
             for old in [known for known in memory if known < offset]:
                 del memory[old]
 
+    def is_hole(self, offset: int, grace_s: float) -> bool:
+        """Return True if an offset that a GET has just missed has been missing for at least `grace_s`."""
+        since = self.missing_since.get(offset)
+        return since is not None and asyncio.get_running_loop().time() - since >= grace_s
+
     def note_missing(self, offset: int, now: float) -> None:
         """Start the grace of a missing offset, if a message above shows that the offset is not the tail."""
         if offset < self.reach:

@@ -39,7 +39,7 @@ class PutGetStore:
 
         If the other store's watch breaks, this one ends with its error; the caller may watch again.
         """
-        loops = [asyncio.create_task(self._log.poll()), asyncio.create_task(self._forward())]
+        loops = [asyncio.create_task(self._log.polls.run()), asyncio.create_task(self._forward())]
         for loop in loops:
             loop.add_done_callback(self._ended)
         try:
