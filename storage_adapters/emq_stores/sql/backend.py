@@ -231,34 +231,40 @@ class Backend:
             part = parts.pop(0)
             some = entries if len(part) == len(entries) else [entries[i] for i in part]
             try:
-                found = await self.run(functools.partial(_call, fn, some), read_only=read_only, durability=durability)
-            except errors.KeyDamaged as exc:
-                failure: Exception = exc
+                found = await self._tried(functools.partial(_call, fn, some), read_only, durability)
             except (errors.StoreUnavailable, errors.StoreFull) as exc:
                 if not served:
                     raise
                 # The remaining entries would meet the same error, only later.
                 answers.update(dict.fromkeys(itertools.chain(part, *parts), exc))
                 break
-            except errors.EMQError:
-                raise
-            except Exception as exc:  # of the driver, or of EMQ's code that met a value of the wrong type
-                failure = exc
-            else:
+            if not isinstance(found, Exception):
                 served = True
                 answers.update(zip(part, found, strict=True))
                 if self.damage.knows(operation, [names[i] for i in part]):
                     self.damage.well(operation, [names[i] for i in part])
-                continue
-            if len(part) > 1:
+            elif len(part) > 1:
                 half = len(part) // 2
                 parts = [part[:half], part[half:], *parts]
-                continue
-            log.debug("%s %r broke", operation, names[part[0]], exc_info=failure)
-            error = told(f"{operation.rpartition(' ')[2]} {names[part[0]]!r}", failure)
-            self.damage.found(operation, names[part[0]], error)
-            answers[part[0]], served = error, True
+            else:
+                log.debug("%s %r broke", operation, names[part[0]], exc_info=found)
+                error = told(f"{operation.rpartition(' ')[2]} {names[part[0]]!r}", found)
+                self.damage.found(operation, names[part[0]], error)
+                answers[part[0]], served = error, True
         return [answers[i] for i in range(len(entries))]
+
+    async def _tried(
+        self, fn: Callable[[Transaction], Sequence[T]], read_only: bool, durability: Durability
+    ) -> Sequence[T] | Exception:
+        """Run `fn` in one transaction; return its answers, or the error that a damaged row may have caused."""
+        try:
+            return await self.run(fn, read_only=read_only, durability=durability)
+        except errors.EMQError as exc:
+            if isinstance(exc, errors.KeyDamaged):
+                return exc
+            raise
+        except Exception as exc:  # of the driver, or of EMQ's code that met a value of the wrong type
+            return exc
 
     def _wake(self, done: tuple[Any, list[str]]) -> None:
         if done[1]:
