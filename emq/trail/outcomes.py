@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -33,10 +34,7 @@ def of_messages(
         cut_short: runs of killed hosts.
         slack_us: largest difference between the clocks of two machines.
     """
-
-    def names(event: str) -> Counter[str]:
-        return Counter(only(table, event)["name"].to_pylist())
-
+    names = partial(_names, table)
     published, settled, dead, replayed = map(names, (events.PUBLISHED, events.SETTLED, events.DEAD, events.REPLAYED))
     early = _over_before(table, slack_us)
     more = names(events.MERGED) + names(events.DOUBTED)
@@ -60,13 +58,10 @@ def of_messages(
     open_ -= forgotten
     skipped = only(table, events.SKIPPED)
     lost, unfinished = _lost(open_, _ranged(at_offsets, table, events.SKIPPED) & open_, still_queued)
-    repeats = {name: times - 1 for name, times in settled.items() if name not in repeated and times > 1}
-    repeats |= {name: again for name, life in repeated.items() if (again := life.settled_again)}
-    for name in _ranged(_places(table, repeats), table, events.LOST, slack_us):
-        del repeats[name]  # the owner reads such messages again: it does not know how many of them the store had kept
-    unsaved = _unsaved_deaths(table, cut_short)
-    died_again = [n for n, times in dead.items() if n not in repeated and times - unsaved[n] > 1 + replayed[n]]
-    died_again += [n for n, life in repeated.items() if life.died_again]
+    repeats = _repeats(table, settled, repeated, slack_us)
+    once = dead - _unsaved_deaths(table, cut_short) - replayed
+    died_again = [name for name, times in once.items() if name not in repeated and times > 1]
+    died_again += [name for name, life in repeated.items() if life.died_again]
     return {
         "published": len(published),
         "merged": only(table, events.MERGED).num_rows,
@@ -83,6 +78,19 @@ def of_messages(
         "surplus": sum(repeats.values()),
         "dead_twice": Violations.of(f"{name} became a dead letter {dead[name]} times" for name in sorted(died_again)),
     }
+
+
+def _names(table: Any, event: str) -> Counter[str]:
+    return Counter(only(table, event)["name"].to_pylist())
+
+
+def _repeats(table: Any, settled: Counter[str], repeated: Mapping[str, lives.Life], slack_us: int) -> dict[str, int]:
+    """Return the messages that were settled more than once, with the number of times after the first."""
+    repeats = {name: times - 1 for name, times in settled.items() if name not in repeated and times > 1}
+    repeats |= {name: again for name, life in repeated.items() if (again := life.settled_again)}
+    for name in _ranged(_places(table, repeats), table, events.LOST, slack_us):
+        del repeats[name]  # the owner reads such messages again: it does not know how many of them the store had kept
+    return repeats
 
 
 def _settled(name: str, times: int, recalls: int) -> str:

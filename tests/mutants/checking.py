@@ -111,8 +111,8 @@ MUTANTS = (
         "X",
         "one death too many of each message is passed over",
         "emq/trail/outcomes.py",
-        "> 1 + replayed[n]]",
-        "> 2 + replayed[n]]",
+        "in repeated and times > 1]\n",
+        "in repeated and times > 2]\n",
         "tests/unit/test_proof_accounts.py::test_a_message_that_is_dead_twice_is_found",
     ),
     Mutant(
