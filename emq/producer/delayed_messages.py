@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from emq import errors, message
@@ -14,12 +14,13 @@ from emq.producer import checks, reopening
 from emq.producer.batcher import Batcher
 from emq.producer.doubtful_delays import Doubts
 from emq.producer.outcomes import Repeated
+from emq.producer.scores import score_of
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.durability import Durability
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.topics.inputs import number
 from emq.topics.key_layouts import group_of_key
-from emq.topics.model import Topic
+from emq.topics.model import Kind, Topic
 from emq.trail import events
 from emq.trail.sink import TrailSink
 
@@ -189,12 +190,10 @@ def delayed(
     topic: Topic,
     uid: str,
     payload: bytes,
-    *,
     key: str | None,
-    priority: int,
-    headers: dict[str, str] | None,
-    score: float = 0,
-    ttl_s: float | None = None,
+    priority: str | float | None,
+    headers: Mapping[str, str] | None,
+    ttl_s: float | None,
     now_us: int,
     due_ms: int,
     schedule: bytes | None = None,
@@ -214,10 +213,10 @@ def delayed(
         payload,
         key=key,
         published_us=now_us,
-        headers=headers,
-        priority=priority,
+        headers=dict(headers) if headers else None,
+        priority=0 if topic.is_sorted else topic.priority_index(priority),
         topic=topic.name,
-        score=score,
+        score=score_of(topic, priority, None, None, now_us) if topic.kind is Kind.PRIORITY else 0,
         schedule=schedule,
         expires_us=ttl_us and (ttl_us if schedule else due_ms * 1000 + ttl_us),
     )

@@ -19,7 +19,7 @@ from emq.producer.outcomes import Outcome, all_published, in_doubt
 from emq.producer.outgoing import Outgoing, Way, columns_of, refusals, said_of
 from emq.producer.router import Router
 from emq.producer.routes import Route
-from emq.producer.scores import checked_scores, score_of
+from emq.producer.scores import score_of, scores_of
 from emq.storage.store import Store
 from emq.timetable import merged_occurrences
 from emq.timetable import schedule as spec
@@ -121,14 +121,13 @@ class Producer:
                 score = partial(score_of, priority=priority, due_ms=due_ms, range_ms=time_range_ms, now_us=now_us)
                 return await self._slots.publish(found.name, body, score, told)
             checks.check_no_slot_options(found, time_range_ms, merge_key)
+            uid = self._uid(message_id)
             if due_ms is not None:
-                uid = self._uid(message_id)
-                m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms, uid)
+                m = delayed_messages.delayed(found, uid, body, key, priority, headers, ttl_s, now_us, due_ms)
                 # The lane's group remembers the id, so a repeated publish of the id must go to the same lane.
                 group = route.group(message_id if key is None else key)
                 return await self._lanes.publish(found, group, m, due_ms)
             index, sent_headers = found.priority_index(priority), dict(headers) if headers else None
-            uid = self._uid(message_id)
             if ttl_s is None:
                 encoded = message.encode(uid, body, key, now_us, sent_headers, found.layout)
             else:
@@ -184,15 +183,7 @@ class Producer:
             await self._note_expiring(found, ttl_s)
         if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
             checks.check_no_slot_ids(found, message_ids)
-            if scores is None:
-                one = score_of(found, priority, due_ms, time_range_ms, now_us) if bodies else 0
-                scores = [one] * count
-            elif (priority, due_ms, time_range_ms) != (None, None, None):
-                raise errors.InvalidMessage(
-                    "give scores, one for each payload, or one priority or time for all of them"
-                )
-            else:
-                scores = checked_scores(found, scores, now_us)
+            scores = scores_of(found, count, scores, priority, due_ms, time_range_ms, now_us)
             told = None
             if all_keys.count(None) < count or (headers, ttl_s, merge_keys) != (None, None, None):
                 each = zip(all_keys, merge_keys or repeat(None, count), strict=True)
@@ -348,7 +339,7 @@ class Producer:
             missed=missed,
         )
         uid, due_ms = self._ids.next(), schedule.due_ms
-        m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms, uid, schedule.encode())
+        m = delayed_messages.delayed(found, uid, body, key, priority, headers, ttl_s, now_us, due_ms, schedule.encode())
         return await self._lanes.publish(found, route.group(key), m, due_ms)
 
     async def refresh(self) -> None:
@@ -359,33 +350,6 @@ class Producer:
         """Return the identity of a new message."""
         new = self._ids.next()
         return new if chosen is None else message.uid_of(chosen, new)
-
-    def _delayed(
-        self,
-        topic: Topic,
-        body: bytes,
-        key: str | None,
-        priority: str | float | None,
-        headers: Mapping[str, str] | None,
-        ttl_s: float | None,
-        due_ms: int,
-        uid: str,
-        schedule: bytes | None = None,
-    ) -> message.Message:
-        by_number, now_us = topic.kind is Kind.PRIORITY, self._clock.now_us()
-        return delayed_messages.delayed(
-            topic,
-            uid,
-            body,
-            key=key,
-            priority=0 if topic.is_sorted else topic.priority_index(priority),
-            headers=dict(headers) if headers else None,
-            score=score_of(topic, priority, None, None, now_us) if by_number else 0,
-            ttl_s=ttl_s,
-            now_us=now_us,
-            due_ms=due_ms,
-            schedule=schedule,
-        )
 
 
 def _way(route: Route | errors.EMQError, m: Outgoing) -> Way | errors.EMQError:

@@ -49,12 +49,25 @@ def score_of(
     return due_ms
 
 
-def checked_scores(topic: Topic, scores: Sequence[float], now_us: int) -> Sequence[float]:
-    """Check the scores of many messages and return them: times ahead of now, or priorities.
+def scores_of(
+    topic: Topic,
+    count: int,
+    scores: Sequence[float] | None,
+    priority: float | str | None,
+    due_ms: int | None,
+    range_ms: int | None,
+    now_us: int,
+) -> Sequence[float]:
+    """Return the scores of many messages, checked: the given times or priorities, or else one score for all messages.
 
     Raises:
-        InvalidMessage: a score is out of range; the text says which score, and what would be right.
+        InvalidMessage: a score is out of range; the text says which score, and what would be right. Or both `scores`
+            and a value for all messages are given.
     """
+    if scores is None:
+        return [score_of(topic, priority, due_ms, range_ms, now_us)] * count if count else []
+    if (priority, due_ms, range_ms) != (None, None, None):
+        raise errors.InvalidMessage("give scores, one for each payload, or one priority or time for all of them")
     if topic.kind is Kind.PRIORITY:
         return [_priority_score(topic, score, now_us) for score in scores]
     now_ms = now_us // 1000
