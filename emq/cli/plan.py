@@ -25,40 +25,42 @@ def _option(text: str, low: float | None = None, high: float | None = None) -> A
     return typer.Option(min=low, max=high, help=text, rich_help_panel=_PANEL)
 
 
+Name = Annotated[
+    str | None,
+    typer.Argument(metavar="GROUP|TOPIC|HOST", help="Show only this group (orders/3), topic (orders) or host."),
+]
+Simulate = Annotated[
+    bool, typer.Option("--simulate", help="Plan for hosts and topics that need not exist.", rich_help_panel=_PANEL)
+]
+Hosts = Annotated[int | None, _option("Number of hosts. (default: as many as the messages need)", 1, MOST_HOSTS)]
+Topics = Annotated[int | None, _option("Number of made-up topics to plan for, instead of your own.", 1, 1_000_000)]
+Qps = Annotated[float | None, _option("Messages started a second by all made-up topics together.", 0.01, 50_000_000)]
+Skew = Annotated[float, _option("How unequal the made-up topics are: exponent of Zipf's law; 0 makes all equal.", 0, 5)]
+Kill = Annotated[int, _option("Number of hosts to kill then.", 0)]
+Add = Annotated[int, _option("Number of hosts to add then.", 0, MOST_HOSTS)]
+Weight = Annotated[float, _option("Weight of the added hosts; the others have 1.", 0.001, 1000)]
+MessageUs = Annotated[
+    float | None,
+    _option("Microseconds of CPU for a message. (default: as measured with a handler that does nothing)", 0.01, 1e9),
+]
+Utilisation = Annotated[float | None, _option("Largest share of its core that a host may use. (default: 0.6)", 0.01, 1)]
+Seed = Annotated[int, _option("The same seed gives the same names and choices.")]
+
+
 async def plan(
     session: Session,
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="GROUP|TOPIC|HOST", help="Show only this group (orders/3), topic (orders) or host."),
-    ] = None,
-    simulate: Annotated[
-        bool, typer.Option("--simulate", help="Plan for hosts and topics that need not exist.", rich_help_panel=_PANEL)
-    ] = False,
-    hosts: Annotated[
-        int | None, _option("Number of hosts. (default: as many as the messages need)", 1, MOST_HOSTS)
-    ] = None,
-    topics: Annotated[
-        int | None, _option("Number of made-up topics to plan for, instead of your own.", 1, 1_000_000)
-    ] = None,
-    qps: Annotated[
-        float | None, _option("Messages started a second by all made-up topics together.", 0.01, 50_000_000)
-    ] = None,
-    skew: Annotated[
-        float, _option("How unequal the made-up topics are: exponent of Zipf's law; 0 makes all equal.", 0, 5)
-    ] = 1.0,
-    kill: Annotated[int, _option("Number of hosts to kill then.", 0)] = 0,
-    add: Annotated[int, _option("Number of hosts to add then.", 0, MOST_HOSTS)] = 0,
-    weight: Annotated[float, _option("Weight of the added hosts; the others have 1.", 0.001, 1000)] = 1.0,
-    message_us: Annotated[
-        float | None,
-        _option(
-            "Microseconds of CPU for a message. (default: as measured with a handler that does nothing)", 0.01, 1e9
-        ),
-    ] = None,
-    utilisation: Annotated[
-        float | None, _option("Largest share of its core that a host may use. (default: 0.6)", 0.01, 1)
-    ] = None,
-    seed: Annotated[int, _option("The same seed gives the same names and choices.")] = 1,
+    name: Name = None,
+    simulate: Simulate = False,
+    hosts: Hosts = None,
+    topics: Topics = None,
+    qps: Qps = None,
+    skew: Skew = 1.0,
+    kill: Kill = 0,
+    add: Add = 0,
+    weight: Weight = 1.0,
+    message_us: MessageUs = None,
+    utilisation: Utilisation = None,
+    seed: Seed = 1,
 ) -> None:
     """Show which host owns which group, and why.
 

@@ -38,91 +38,72 @@ class MissedName(enum.StrEnum):
     ALL = "all"
 
 
-_WHEN, _AGAIN = "When", "Again and again"
+def _when(text: str, metavar: str = "TIME") -> Any:
+    """Return an option that says when a message starts or ends."""
+    return typer.Option(metavar=metavar, help=text, rich_help_panel="When")
+
+
+def _repeated(text: str, metavar: str | None = None, low: int | None = None) -> Any:
+    """Return an option of a message that is published again and again."""
+    return typer.Option(metavar=metavar, help=text, min=low, rich_help_panel="Again and again")
+
+
+TopicName = Annotated[
+    str | None,
+    typer.Argument(metavar="TOPIC", help="The topic's name; a JSON line may name another.", show_default=False),
+]
+Payloads = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PAYLOAD", help="One message each; '-' reads JSON lines from standard input."),
+]
+Key = Annotated[str | None, typer.Option(help="Messages with the same key run one at a time, in order.")]
+Priority = Annotated[
+    str | None,
+    typer.Option(help="One of the topic's priorities (default: the middle one); a number for kind priority."),
+]
+Headers = Annotated[list[str] | None, typer.Option(help="A header, NAME=VALUE; may be repeated.")]
+MergeKey = Annotated[
+    str | None,
+    typer.Option(help="In a sorted topic with merge=key: messages with the same merge key merge into one."),
+]
+Delay = Annotated[
+    str | None, _when("Start after this time: 90s, 15m, 2h, or a delay level of the topic.", "TIME|LEVEL")
+]
+At = Annotated[str | None, _when("Start at this time: 2030-01-31T12:00+01:00, or in 15m.")]
+TimeRange = Annotated[str | None, _when("For kind range_merge: merge equal messages for this long, then start.")]
+Ttl = Annotated[str | None, _when("Give the message up, as a dead letter, if it has not started after this time.")]
+Every = Annotated[str | None, _repeated("Publish it again each time this much has passed, such as 5m.", "TIME")]
+Repeat = Annotated[
+    int | None, _repeated("With --every: number of messages after the first. (default: without end)", low=0)
+]
+Cron = Annotated[
+    str | None,
+    _repeated("Publish at these times: minute hour day month weekday, such as '0 9 * * 1-5'.", "EXPR"),
+]
+Zone = Annotated[str | None, _repeated("Time zone of --cron. (default: UTC)", "ZONE")]
+Missed = Annotated[
+    MissedName | None,
+    _repeated("Occurrences missed while no host ran: skip them, publish the last once, or publish all."),
+]
 
 
 def publish(
     session: Session,
-    topic: Annotated[
-        str | None,
-        typer.Argument(metavar="TOPIC", help="The topic's name; a JSON line may name another.", show_default=False),
-    ] = None,
-    payloads: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PAYLOAD", help="One message each; '-' reads JSON lines from standard input."),
-    ] = None,
-    key: Annotated[str | None, typer.Option(help="Messages with the same key run one at a time, in order.")] = None,
-    priority: Annotated[
-        str | None,
-        typer.Option(help="One of the topic's priorities (default: the middle one); a number for kind priority."),
-    ] = None,
-    header: Annotated[list[str] | None, typer.Option(help="A header, NAME=VALUE; may be repeated.")] = None,
-    merge_key: Annotated[
-        str | None,
-        typer.Option(help="In a sorted topic with merge=key: messages with the same merge key merge into one."),
-    ] = None,
-    delay: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME|LEVEL",
-            help="Start after this time: 90s, 15m, 2h, or a delay level of the topic.",
-            rich_help_panel=_WHEN,
-        ),
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Start at this time: 2030-01-31T12:00+01:00, or in 15m.", rich_help_panel=_WHEN
-        ),
-    ] = None,
-    time_range: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="For kind range_merge: merge equal messages for this long, then start.",
-            rich_help_panel=_WHEN,
-        ),
-    ] = None,
-    ttl: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Give the message up, as a dead letter, if it has not started after this time.",
-            rich_help_panel=_WHEN,
-        ),
-    ] = None,
-    every: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Publish it again each time this much has passed, such as 5m.", rich_help_panel=_AGAIN
-        ),
-    ] = None,
-    repeat: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="With --every: number of messages after the first. (default: without end)",
-            rich_help_panel=_AGAIN,
-        ),
-    ] = None,
-    cron: Annotated[
-        str | None,
-        typer.Option(
-            metavar="EXPR",
-            help="Publish at these times: minute hour day month weekday, such as '0 9 * * 1-5'.",
-            rich_help_panel=_AGAIN,
-        ),
-    ] = None,
-    tz: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="Time zone of --cron. (default: UTC)", rich_help_panel=_AGAIN)
-    ] = None,
-    missed: Annotated[
-        MissedName | None,
-        typer.Option(
-            help="Occurrences missed while no host ran: skip them, publish the last once, or publish all.",
-            rich_help_panel=_AGAIN,
-        ),
-    ] = None,
+    topic: TopicName = None,
+    payloads: Payloads = None,
+    key: Key = None,
+    priority: Priority = None,
+    header: Headers = None,
+    merge_key: MergeKey = None,
+    delay: Delay = None,
+    at: At = None,
+    time_range: TimeRange = None,
+    ttl: Ttl = None,
+    every: Every = None,
+    repeat: Repeat = None,
+    cron: Cron = None,
+    tz: Zone = None,
+    missed: Missed = None,
 ) -> None:
     """Publish messages: the payloads given, or JSON lines from standard input.
 
@@ -143,11 +124,7 @@ def publish(
         topic, payloads = None, [STDIN]
     again = _again(every, repeat, cron, tz, missed, {"--time-range": time_range, "--merge-key": merge_key})
     _refuse_two({"--delay": delay, "--at": at, "--time-range": time_range} if again is None else {})
-    if at is not None:
-        try:
-            times.ahead(at, 0.0)  # the time is known once the app is open
-        except ValueError as exc:
-            raise typer.BadParameter(str(exc), param_hint="--at") from None
+    _check_time(at)
     told = Told(
         topic=topic,
         key=key,
@@ -223,6 +200,14 @@ def _again(
     every_s = None if every is None else times.given_span_s(every, "--every")
     again = {"every_s": every_s, "repeat": repeat, "cron": cron, "tz": tz, "missed": missed and missed.value}
     return {name: value for name, value in again.items() if value is not None}
+
+
+def _check_time(at: str | None) -> None:
+    if at is not None:
+        try:
+            times.ahead(at, 0.0)  # the time is known once the app is open
+        except ValueError as exc:
+            raise typer.BadParameter(str(exc), param_hint="--at") from None
 
 
 def _refuse_two(whens: dict[str, str | None]) -> None:

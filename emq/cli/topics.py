@@ -33,46 +33,51 @@ class KindName(enum.StrEnum):
     FIXED_TIME = "fixed_time"
 
 
+Qps = Annotated[float, typer.Option(help="Most messages started in a second; may be below 1.", show_default=False)]
+KindOption = Annotated[
+    KindName,
+    typer.Option(
+        help="log: in order of publishing. Sorted kinds: range_merge merges equal messages of a time range, "
+        "priority goes by a number, fixed_time starts each message at its time."
+    ),
+]
+Slots = Annotated[
+    int | None,
+    typer.Option(help="Slots of a sorted topic (parts with one owner each), a power of two. (default: by qps)"),
+]
+GroupQps = Annotated[
+    float | None,
+    typer.Option(help="Most starts a second of one group, the part of a topic that one host owns. (default: 50)"),
+]
+Priorities = Annotated[str | None, typer.Option(help="Names of the priorities, highest first. (default: high,mid,low)")]
+Url = Annotated[str | None, typer.Option(help="Push the messages to this HTTP endpoint (needs the push service).")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any other option, as key=value, or key=@FILE for the text in a file; may be repeated."),
+]
+Handshake = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ORIGIN",
+        help="First ask the endpoint for permission, in the name of this DNS name of yours (CloudEvents webhooks).",
+    ),
+]
+ExistOk = Annotated[bool, typer.Option("--exist-ok", help="If the topic exists, leave it as it is.")]
+
+
 @command(app, "create")
 async def create(
     session: Session,
     name: Name,
-    qps: Annotated[float, typer.Option(help="Most messages started in a second; may be below 1.", show_default=False)],
-    kind: Annotated[
-        KindName,
-        typer.Option(
-            help="log: in order of publishing. Sorted kinds: range_merge merges equal messages of a time range, "
-            "priority goes by a number, fixed_time starts each message at its time."
-        ),
-    ] = KindName.LOG,
-    slots: Annotated[
-        int | None,
-        typer.Option(help="Slots of a sorted topic (parts with one owner each), a power of two. (default: by qps)"),
-    ] = None,
-    group_qps: Annotated[
-        float | None,
-        typer.Option(help="Most starts a second of one group, the part of a topic that one host owns. (default: 50)"),
-    ] = None,
-    priorities: Annotated[
-        str | None, typer.Option(help="Names of the priorities, highest first. (default: high,mid,low)")
-    ] = None,
-    url: Annotated[
-        str | None, typer.Option(help="Push the messages to this HTTP endpoint (needs the push service).")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Any other option, as key=value, or key=@FILE for the text in a file; may be repeated."
-        ),
-    ] = None,
-    handshake: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ORIGIN",
-            help="First ask the endpoint for permission, in the name of this DNS name of yours (CloudEvents webhooks).",
-        ),
-    ] = None,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="If the topic exists, leave it as it is.")] = False,
+    qps: Qps,
+    kind: KindOption = KindName.LOG,
+    slots: Slots = None,
+    group_qps: GroupQps = None,
+    priorities: Priorities = None,
+    url: Url = None,
+    settings: Settings = None,
+    handshake: Handshake = None,
+    exist_ok: ExistOk = False,
 ) -> None:
     """Create a topic.
 
@@ -107,10 +112,8 @@ async def create(
         [made] = await opened.admin.create([topic], exist_ok=exist_ok)
     kept = " (was there)" if exist_ok and not _is_as_asked(made, topic) else ""
     of_kind = f", {made.kind}" if made.is_sorted else ""
-    session.say(
-        f"topic {name!r}: {output.number(made.qps)} a second in {topic_settings.split(made)}{of_kind}{kept}",
-        _data(made),
-    )
+    text = f"topic {name!r}: {output.number(made.qps)} a second in {topic_settings.split(made)}{of_kind}{kept}"
+    session.say(text, _data(made))
 
 
 _LIFE = ("divisions", "layout", "earlier")
