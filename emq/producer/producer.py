@@ -105,7 +105,7 @@ class Producer:
             OutcomeUnknown: the message may or may not have been published. Repeat the call with the same `message_id`;
                 if the topic has `dedupe_s`, the message is stored once.
         """
-        try:  # does the same as `border.encodable`, without a second coroutine for each message
+        try:  # does the same as `inputs.encodable`, without a second coroutine for each message
             route = await self._router.route(topic)
             found, body, now_us = route.topic, checks.body_of(route.topic, payload), self._clock.now_us()
             if ttl_s is not None:
@@ -184,10 +184,7 @@ class Producer:
         if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
             checks.check_no_slot_ids(found, message_ids)
             scores = scores_of(found, count, scores, priority, due_ms, time_range_ms, now_us)
-            told = None
-            if all_keys.count(None) < count or (headers, ttl_s, merge_keys) != (None, None, None):
-                each = zip(all_keys, merge_keys or repeat(None, count), strict=True)
-                told = [sorted_topics.SortedOptions(k, headers, ttl_s, merge_key) for k, merge_key in each]
+            told = sorted_topics.told_alike(all_keys, headers, ttl_s, merge_keys)
             sorted_topics.check(found, bodies, told)
             return all_published(await self._slots.publish_many(found, sorted_topics.SlotColumns(bodies, scores, told)))
         checks.check_no_slot_options(found, time_range_ms, scores, merge_keys)
@@ -197,13 +194,9 @@ class Producer:
                 for b, id_, k in zip(bodies, message_ids or repeat(None, count), all_keys, strict=True)
             )
             return all_published(await self._one_by_one(waiting))
-        columns = log_topics.QueueColumns(
-            bodies,
-            all_keys,
-            [dict(headers)] * count if headers else None,
-            message_ids,
-            None if ttl_s is None else [ttl_s] * count,
-        )
+        all_headers = [dict(headers)] * count if headers else None
+        ttls_s = None if ttl_s is None else [ttl_s] * count
+        columns = log_topics.QueueColumns(bodies, all_keys, all_headers, message_ids, ttls_s)
         return all_published(await self._queues.publish_many(route, found.priority_index(priority), columns))
 
     async def send(self, messages: Iterable[Outgoing]) -> list[Outcome]:

@@ -41,6 +41,19 @@ class SortedOptions(NamedTuple):
 _NOTHING = SortedOptions()
 
 
+def told_alike(
+    keys: Sequence[str | None],
+    headers: Mapping[str, str] | None,
+    ttl_s: float | None,
+    merge_keys: Sequence[bytes | str] | None,
+) -> Sequence[SortedOptions] | None:
+    """Return the options of messages that are published together; None if no message has options."""
+    if keys.count(None) == len(keys) and (headers, ttl_s, merge_keys) == (None, None, None):
+        return None
+    each = zip(keys, merge_keys or repeat(None, len(keys)), strict=True)
+    return [SortedOptions(key, headers, ttl_s, merge_key) for key, merge_key in each]
+
+
 class SlotColumns(NamedTuple):
     """Messages of one sorted topic, checked.
 
