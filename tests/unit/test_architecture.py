@@ -1,9 +1,11 @@
-"""ARCHITECTURE.md stays a short tour, and says where the code is that a reader looks for."""
+"""ARCHITECTURE.md stays a short tour, and says where the code is; classes and functions stay small."""
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,15 @@ MOST_CHARACTERS = 15_500
 MOST_FILES = 18
 """Files on the way of a message, with those of a retry and of a synchronous handler left out."""
 ASIDE = {"threads.py", "retry.py", "settler.py", "lane_claimer.py"}
+MOST_METHODS = 20
+"""Methods of a class of the engine or of its stores: a class with more of them hides a second one."""
+MOST_LINES = 60
+"""Lines of a function there, with its docstring."""
+LONG = {
+    "emq/dispatch/dispatcher.py: _visit": "the hot path, with its calls written out",
+    "emq/producer/producer.py: publish": "the hot path; half of it are its options and what it raises",
+}
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 TABLES = {"tour": TEXT, "services": SERVICES}
 
 
@@ -78,3 +89,31 @@ def test_the_layers_of_its_rooms_are_those_that_import_linter_holds() -> None:
     rows = re.findall(r"^\| (\d+) \| (.*?) \|", TEXT, re.MULTILINE)
     told = {name: int(number) for number, names in rows for name in re.findall(r"`(\w+)(?:/|\.py)`", names)}
     assert told == held
+
+
+def sources() -> Iterator[tuple[str, ast.AST]]:
+    """Yield every node of the engine and of its stores, with the file that it is in."""
+    for room in ("emq", "storage_adapters"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                yield path.relative_to(ROOT).as_posix(), node
+
+
+def test_a_class_has_one_idea() -> None:
+    methods = {
+        f"{file}: {node.name}": sum(isinstance(each, FUNCTIONS) for each in node.body)
+        for file, node in sources()
+        if isinstance(node, ast.ClassDef)
+    }
+    assert len(methods) > 500
+    assert {name: number for name, number in methods.items() if number > MOST_METHODS} == {}
+
+
+def test_a_function_fits_on_a_screen() -> None:
+    lines = {
+        f"{file}: {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for file, node in sources()
+        if isinstance(node, FUNCTIONS)
+    }
+    assert len(lines) > 2_000
+    assert {name for name, number in lines.items() if number > MOST_LINES} == set(LONG)
