@@ -24,14 +24,13 @@ class Endings:
         succeeded: messages whose handlers returned.
         failed: those whose handlers failed.
         expired: those that had outlived their time to live.
-        returned: those that their handlers gave back.
     """
 
     def __init__(self, outcomes: Outcomes, context: HostContext, rotation: Rotation, tasks: HandlerTasks) -> None:
         self._clock, self._events, self._trail = context.clock, context.events, context.trail
         self._outcomes, self._rotation, self._flight = outcomes, rotation, rotation.flight
         self._tasks = tasks
-        self.succeeded = self.failed = self.expired = self.returned = 0
+        self.succeeded = self.failed = self.expired = 0
 
     def succeed(self, group: OwnedGroup, messages: Iterable[Message], now_us: int) -> None:
         """Finish or acknowledge messages in flight whose handlers have returned."""
@@ -88,7 +87,6 @@ class Endings:
     def _give_back(self, group: OwnedGroup, message: Message, failure: errors.GiveBack) -> None:
         """Put a message in flight back to its place, uncounted; the host pauses its topic, and this comes first."""
         self._events.given_back(group, message, failure)
-        self.returned += 1
         if group.owner.groups.get(group.index) is group:  # else the group's next owner delivers the message
             group.put_back(message, self._clock.now_us())
             self._events.ready(group)

@@ -42,13 +42,13 @@ class Settler:
         refused: number of calls refused because their group has a newer owner.
     """
 
-    def __init__(self, lanes: LaneStore, sorted_: SortedStore, context: HostContext, seed: int | None = None) -> None:
+    def __init__(self, lanes: LaneStore, sorted_: SortedStore, context: HostContext) -> None:
         self._clock = context.clock
         self._events = context.events
         self._trail = context.trail
         self._records = context.records
         self._lanes = lanes
-        self._random = random.Random(seed)
+        self._random = random.Random()
         self._unsettled = Unsettled()
         self._sent: dict[tuple[str, str], Pending] = {}
         self._troubles = Troubles("handled messages wait to be settled")

@@ -87,7 +87,6 @@ class Forwarder:
         self._pending: deque[_Entry] = deque()
         self._batch: list[_Entry] = []
         self._something = asyncio.Event()
-        self.forwarded = 0
 
     def put(self, group: OwnedGroup, m: Message, body: bytes, due_ms: int) -> None:
         """Forward an entry that was claimed from the group's lane. Returns at once."""
@@ -134,8 +133,6 @@ class Forwarder:
             entry.group.uncount(entry.message)
             if isinstance(answer, errors.NotOwner):
                 self._events.lost(entry.group)
-            else:
-                self.forwarded += bool(entry.added)
 
     async def _add(self, batch: list[_Entry]) -> None:
         topics = await self._topics(batch)

@@ -72,7 +72,6 @@ class PassageLoop:
         catalog: Catalog,
         ownership: Ownership,
         context: HostContext,
-        interval_s: float = PASS_S,
     ) -> None:
         self._clock = context.clock
         self._events = context.events
@@ -80,7 +79,6 @@ class PassageLoop:
         self._passages = passages
         self._catalog = catalog
         self._ownership = ownership
-        self._interval_s = interval_s
         self._known: dict[tuple[str, int, int], Passage] = {}
         self._passed: dict[str, dict[int, int]] = {}
         self._doubted: dict[str, OwnedGroup] = {}
@@ -105,7 +103,7 @@ class PassageLoop:
         while True:
             # With many groups, passes come less often, since each pass looks at every group.
             groups = sum(len(owner.groups) for owner in self._ownership.changing.moving())
-            await asyncio.sleep(self._interval_s * max(1, groups / GROUPS))
+            await asyncio.sleep(PASS_S * max(1, groups / GROUPS))
             owners = [*self._ownership.changing.moving()]
             if not owners and not self._doubted and not self._ahead:
                 self._known, self._passed, self._progress = {}, {}, None

@@ -125,8 +125,7 @@ class KnownRows:
     another. The few rows that are missing after all are made later.
     """
 
-    def __init__(self, most: int = KNOWN) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._groups: set[str] = set()
         self._queues: set[str] = set()
 
@@ -166,7 +165,7 @@ class KnownRows:
 
     def _remember(self, known: set[str], names: list[str]) -> None:
         """Remember names. If there are too many, forget all: names in use are soon remembered again."""
-        if len(known) + len(names) > self._most:
+        if len(known) + len(names) > KNOWN:
             known.clear()
         known.update(names)
 

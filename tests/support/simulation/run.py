@@ -162,7 +162,7 @@ def _determined(seed: int) -> Iterator[None]:
         return f"{next(count):0{2 * nbytes}x}"
 
     virtual = types.SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
-    fixed = types.SimpleNamespace(Random=lambda seed=None: random.Random(made.random()))
+    fixed = types.SimpleNamespace(Random=lambda: random.Random(made.random()))
     with (
         in_lockstep(),
         mock.patch("secrets.token_hex", token),
