@@ -305,7 +305,8 @@ class HostingApp(HookedApp):
         """Return a membership of the cluster that the settings name, or else of the hosts that share the database.
 
         Hosts of a shared store need no ZooKeeper ensemble: they find each other in a tree in the database. For a store
-        that only one host may consume from, the membership has this host alone.
+        that only one host may consume from, or a database that no other process sees, the membership has this host
+        alone.
 
         Args:
             process: number of this process if several host processes share a host name; else None.
@@ -313,12 +314,12 @@ class HostingApp(HookedApp):
         Raises:
             InvalidSettings: the store is one that many hosts cannot share, or the cluster's settings are wrong.
         """
-        if not self.store.shared:
-            if self.settings.cluster:
-                raise errors.InvalidSettings(
-                    f"store {opening.hide_password(self.settings.store)!r} cannot be shared by the hosts of a cluster; "
-                    "use redis:// or postgresql://, or leave `cluster` empty"
-                )
+        if not self.store.shared and self.settings.cluster:
+            raise errors.InvalidSettings(
+                f"store {opening.hide_password(self.settings.store)!r} cannot be shared by the hosts of a cluster; "
+                "use redis:// or postgresql://, or leave `cluster` empty"
+            )
+        if not self.store.shared or (self.settings.database_is_private and not self.settings.cluster):
             return LocalCluster(self._next_epoch).member(self.host_name())
         from emq.allocation.member import ClusterMembership
         from emq.allocation.membership import Seat
@@ -342,10 +343,6 @@ class HostingApp(HookedApp):
         """
         options = self.settings
         if not options.cluster:
-            if options.database_is_private:
-                from emq.allocation.tree.memory.ensemble import MemoryEnsemble
-
-                return MemoryEnsemble(self.clock).tree(options.session_timeout_s)
             from emq.allocation.tree.database import DatabaseTree
 
             return DatabaseTree(options.database_url, options.session_timeout_s, create=self._create)

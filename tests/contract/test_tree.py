@@ -15,8 +15,8 @@ from emq import clock, errors, settings
 from emq.allocation import zookeeper
 from emq.allocation.tree import protocol
 from emq.allocation.tree.database import DatabaseTree
-from emq.allocation.tree.memory import ensemble
 from emq.allocation.tree.protocol import SessionState
+from support import ensemble
 from support.meeting import fresh_database
 
 _numbers = itertools.count()

@@ -15,10 +15,10 @@ from emq.allocation.handoff import Handoff
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
 from emq.allocation.records import Entry, Running
-from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.host.host import Host
 from emq.topics.model import State, Topic, TopicOptions
 from support import waiting
+from support.ensemble import MemoryEnsemble
 
 GROUPS, TOPICS = 10_000, 10
 MANY, SHORT_S = 20_000, 0.04

@@ -14,11 +14,11 @@ from emq.allocation import cluster_view, records
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
 from emq.allocation.records import Record
-from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.allocation.tree.protocol import Tree
 from support import cluster
 from support.cluster import Cluster
 from support.cluster_process import HostProcess
+from support.ensemble import MemoryEnsemble
 from support.virtual import LoopClock, virtual
 from support.waiting import until
 

@@ -10,7 +10,7 @@ from emq.allocation import records
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
 from emq.allocation.records import Paths, Record
-from emq.allocation.tree.memory.ensemble import MemoryEnsemble, MemoryTree
+from support.ensemble import MemoryEnsemble, MemoryTree
 from support.virtual import LoopClock
 from support.waiting import until
 

@@ -10,7 +10,7 @@ from emq import errors
 from emq.allocation import records
 from emq.allocation.announcement import Announcement
 from emq.allocation.records import Paths, Running
-from emq.allocation.tree.memory.ensemble import MemoryEnsemble
+from support.ensemble import MemoryEnsemble
 from support.virtual import LoopClock, virtual
 
 

@@ -12,11 +12,11 @@ import pytest
 from emq import errors
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
-from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.clock import SystemClock
 from emq.database import levels
 from emq.host.host import Host
 from emq.loops.timekeeping import Asked, Timekeeper
+from support.ensemble import MemoryEnsemble
 from support.rig import Seen, rig
 from support.virtual import virtual
 from support.waiting import until

@@ -10,7 +10,7 @@ import pytest
 
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
-from emq.allocation.tree.memory.ensemble import MemoryEnsemble
+from support.ensemble import MemoryEnsemble
 from support.rig import Seen, rig
 from support.virtual import virtual
 

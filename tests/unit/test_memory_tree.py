@@ -8,8 +8,8 @@ from unittest import mock
 import pytest
 
 from emq import errors
-from emq.allocation.tree.memory.ensemble import MemoryEnsemble, MemoryTree
 from emq.allocation.tree.protocol import Conflict, NodeExists, NodeMissing, SessionState
+from support.ensemble import MemoryEnsemble, MemoryTree
 from support.virtual import LoopClock, virtual
 
 CONNECTED, SUSPENDED, LOST = SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.LOST

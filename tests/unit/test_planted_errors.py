@@ -11,8 +11,8 @@ import pytest
 
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
-from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.host.host import Host
+from support.ensemble import MemoryEnsemble
 from support.rig import Rig, Seen, rig
 from support.virtual import virtual
 from support.waiting import until

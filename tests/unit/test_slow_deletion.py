@@ -11,10 +11,10 @@ import pytest
 
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
-from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.observe import deletion
 from emq.storage.lane_store import LaneClaim
 from emq.topics.model import Kind
+from support.ensemble import MemoryEnsemble
 from support.rig import Rig, Seen, rig, running
 from support.virtual import virtual
 

@@ -1,8 +1,7 @@
 """The coordination tree: the few operations of ZooKeeper on which allocation is built.
 
 `emq.allocation.zookeeper` implements them over a real ensemble, `emq.allocation.tree.database` in tables of the SQL
-database, for hosts without an ensemble, and `emq.allocation.tree.memory.ensemble` inside one process and in virtual
-time, for simulations.
+database, for hosts without an ensemble. Simulations have an ensemble in one process, `tests/support/ensemble/`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from emq import errors
 from emq.allocation import records
-from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.database import environment_time
 from emq.database.database import ANSWER_S
 from emq.observe.admin import Admin
@@ -21,6 +20,7 @@ from emq.offsets.lag import unfinished
 from emq.producer import Producer
 from emq.topics.catalog import Catalog
 from emq.topics.shares import Division
+from support.ensemble import MemoryEnsemble
 from support.simulation import layouts, memory
 from support.simulation.catalog_orders import CatalogOrders
 from support.simulation.evidence import Evidence

@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from emq import errors
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
-from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.allocation.tree.protocol import Tree
 from emq.clock import SystemClock
 from emq.database import tables
@@ -32,6 +31,7 @@ from emq.trail import events
 from emq.trail.sink import NullTrail
 from emq_testing import LoopClock
 from support.doubles import InlineDatabase
+from support.ensemble import MemoryEnsemble
 from support.simulation import lockstep
 from support.simulation.breaking import BreakingTree, Breaks
 from support.simulation.evidence import Evidence

@@ -9,10 +9,10 @@ import itertools
 from collections.abc import Callable
 from typing import TypeVar
 
-from emq.allocation.tree.memory.connection import Client, Connection, Link
-from emq.allocation.tree.memory.nodes import MemoryNodes
 from emq.allocation.tree.watches import Aspect
 from emq.clock import Clock
+from support.ensemble.connection import Client, Connection, Link
+from support.ensemble.nodes import MemoryNodes
 
 T = TypeVar("T")
 

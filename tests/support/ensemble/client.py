@@ -1,4 +1,4 @@
-"""A client of the ensemble in memory; see `emq.allocation.tree.memory.ensemble`."""
+"""A client of the ensemble in memory; see `support.ensemble`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from emq import errors
-from emq.allocation.tree.memory.connection import Connection
-from emq.allocation.tree.memory.pulse import Pulse
-from emq.allocation.tree.memory.requests import Requests
-from emq.allocation.tree.memory.servers import MemoryServers
 from emq.allocation.tree.protocol import Node, OnChange, SessionState, Tree
 from emq.allocation.tree.watches import Aspect, Watches
+from support.ensemble.connection import Connection
+from support.ensemble.pulse import Pulse
+from support.ensemble.requests import Requests
+from support.ensemble.servers import MemoryServers
 
 RECONNECT_S = 0.1
 """Seconds between two attempts of a client to find a server."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from emq import errors
-from emq.allocation.tree.memory.connection import Connection
+from support.ensemble.connection import Connection
 
 T = TypeVar("T")
 

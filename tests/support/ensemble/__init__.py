@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from emq.allocation.tree.memory.client import MemoryTree
-from emq.allocation.tree.memory.servers import MemoryServers
+from support.ensemble.client import MemoryTree
+from support.ensemble.servers import MemoryServers
 
 __all__ = ["MemoryEnsemble", "MemoryTree"]
 
