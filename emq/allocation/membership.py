@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, KeysView, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, KeysView, Mapping
 from typing import NamedTuple, Protocol
 
-from emq.allocation.plan import handler_sets
 from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.tree.protocol import Tree
 from emq.clock import Clock
@@ -153,131 +152,78 @@ class Membership(Protocol):
         """Stop being a member; the groups that are still assigned go to others."""
 
 
-class LocalCluster:
-    """A cluster inside one process: the embedded default (one member), and many members in simulations.
+class LoneMembership:
+    """The membership of a host that consumes alone: every group that is offered is its own.
 
-    The cluster plays the leader's part. It makes a full plan at every change of members or groups. It takes groups from
-    the losing members at once. It gives them to the gaining members after their release, each time under a new epoch.
+    States of a group: *owned* (the host was given the group under an epoch), *releasing* (it was offered no longer, and
+    the host still drains it). A group that is offered again meanwhile is owned again only once it was released.
 
     Args:
         next_epoch: returns a number above all numbers that it returned before, also before a restart.
     """
 
-    def __init__(self, next_epoch: Callable[[], Awaitable[int]]) -> None:
+    def __init__(self, host: str, next_epoch: Callable[[], Awaitable[int]]) -> None:
+        self.host = host
+        self.lease = Lease()
+        self.leads = False  # until it joins
         self._next_epoch = next_epoch
-        self._quotas: dict[str, float] = {}
-        self._units: dict[str, str] = {}
-        self._members: dict[str, LocalMembership] = {}
-        self._owned: dict[str, dict[str, int]] = {}
-        self._releasing: dict[str, str] = {}
+        self._offered: Collection[str] = ()
+        self._owned: dict[str, int] = {}
+        self._seen: set[str] = set()  # the host was told of these, and has not released them
+        self._stream = AssignmentStream()
         self._lock = asyncio.Lock()
         self._version = 0
 
-    def member(self, host: str) -> LocalMembership:
-        return LocalMembership(self, host)
-
     @property
     def plan(self) -> PlanInForce | None:
-        return PlanInForce(self._version, len(self._members)) if self._version else None
-
-    @property
-    def leader(self) -> str:
-        return next(iter(self._members), "")
-
-    async def change(
-        self,
-        *,
-        joining: LocalMembership | None = None,
-        leaving: LocalMembership | None = None,
-        quotas: Mapping[str, float] | None = None,
-        units: Units = NO_UNITS,
-        released: Iterable[str] = (),
-    ) -> None:
-        async with self._lock:
-            if joining is not None:
-                self._members[joining.host] = joining
-                self._owned[joining.host] = {}
-            if leaving is not None and self._members.get(leaving.host) is leaving:
-                del self._members[leaving.host], self._owned[leaving.host]
-                self._releasing = {g: h for g, h in self._releasing.items() if h != leaving.host}
-            if quotas is not None:
-                self._quotas, self._units = dict(quotas), dict(units)
-            for group in released:
-                self._releasing.pop(group, None)
-            # Every member hears of a change of groups. A member without groups hears of it by an empty assignment.
-            await self._replan(set(self._members) if quotas is not None else set())
-
-    async def _replan(self, changed: set[str]) -> None:
-        before = {g: h for h, owned in self._owned.items() for g in owned}
-        self._version += 1
-        weights = dict.fromkeys(self._members, 1.0)
-        target = handler_sets.plan_for({}, self._quotas, weights, before, (), self._units).owner
-        for host, owned in self._owned.items():
-            for group in [g for g in owned if target.get(g) != host]:
-                del owned[group]
-                if group in self._members[host].seen:  # a host never releases a group that it was not told of
-                    self._releasing[group] = host
-                changed.add(host)
-        owners = {g for owned in self._owned.values() for g in owned}
-        free = [g for g in target if g not in owners and g not in self._releasing]
-        try:
-            if free:
-                epoch = await self._next_epoch()
-                for group in free:
-                    self._owned[target[group]][group] = epoch
-                    changed.add(target[group])
-        finally:  # the losing members must hear of the loss even when the database gives no epoch
-            for host in changed:
-                self._members[host].stream.assign(Assignment(dict(self._owned[host])))
-
-
-class LocalMembership:
-    """A member of a `LocalCluster`; see `Membership`.
-
-    Attributes:
-        seen: groups that the member was told of and has not released.
-        stream: where the cluster puts the member's assignments.
-    """
-
-    def __init__(self, cluster: LocalCluster, host: str) -> None:
-        self.host = host
-        self.lease = Lease()
-        self.seen: set[str] = set()
-        self._cluster = cluster
-        self.stream = AssignmentStream()
-
-    @property
-    def plan(self) -> PlanInForce | None:
-        return self._cluster.plan
-
-    @property
-    def leads(self) -> bool:
-        return self._cluster.leader == self.host
+        return PlanInForce(self._version, int(self.leads)) if self._version else None
 
     def given(self) -> KeysView[str]:
-        return ({} if self.stream.current is None else self.stream.current.groups).keys()
+        return self._owned.keys()
 
     async def join(self) -> None:
-        await self._cluster.change(joining=self)
+        async with self._lock:
+            self.leads = True
+            await self._assign(tell=False)
 
     async def offer(self, quotas: Mapping[str, float], catalog: int = 0, units: Units = NO_UNITS) -> None:
-        await self._cluster.change(quotas=quotas, units=units)
+        async with self._lock:
+            self._offered = dict.fromkeys(quotas)
+            await self._assign(tell=True)  # the host hears of every offer, also of none
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        async for told in self.stream.tell():
-            self.seen.update(told.groups)
+        async for told in self._stream.tell():
+            self._seen.update(told.groups)
             yield told
 
     async def released(self, groups: Iterable[str]) -> None:
-        groups = list(groups)
-        self.seen.difference_update(groups)
-        await self._cluster.change(released=groups)
+        async with self._lock:
+            self._seen.difference_update(groups)
+            await self._assign(tell=False)
 
     def fenced(self, group: str, epoch: int) -> None:
         """Leave the group to the host that took it: without coordination, two would take it from each other forever."""
 
     async def hand_over(self, timeout_s: float) -> None:
-        """Return at once: `leave` frees the remaining groups without a wait."""
+        """Return at once: there is no other member."""
 
     async def leave(self) -> None:
-        await self._cluster.change(leaving=self)
+        async with self._lock:
+            self.leads = False
+            self._owned.clear()
+            self._seen.clear()
+
+    async def _assign(self, *, tell: bool) -> None:
+        """Own the groups that are offered and not releasing. The host hears of its losses even if there is no epoch."""
+        self._version += 1
+        kept = {group: epoch for group, epoch in self._owned.items() if group in self._offered}
+        tell |= len(kept) < len(self._owned)
+        self._owned = kept
+        free = [group for group in self._offered if group not in kept and group not in self._seen]
+        try:
+            if self.leads and free:
+                self._owned |= dict.fromkeys(free, await self._next_epoch())
+                tell = True
+        finally:
+            if self.leads and tell:
+                self._stream.assign(Assignment(dict(self._owned)))

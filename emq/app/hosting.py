@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Concatenate, TypeVar, overload
 
 from emq import errors, extras
-from emq.allocation.membership import LocalCluster, Membership
+from emq.allocation.membership import LoneMembership, Membership
 from emq.allocation.tree.protocol import Tree
 from emq.app.background_host import BackgroundHost
 from emq.app.hooked import HookedApp
@@ -320,7 +320,7 @@ class HostingApp(HookedApp):
                 "use redis:// or postgresql://, or leave `cluster` empty"
             )
         if not self.store.shared or (self.settings.database_is_private and not self.settings.cluster):
-            return LocalCluster(self._next_epoch).member(self.host_name())
+            return LoneMembership(self.host_name(), self._next_epoch)
         from emq.allocation.member import ClusterMembership
         from emq.allocation.membership import Seat
 

@@ -11,7 +11,6 @@ import pytest
 from target import Target
 
 from emq import errors
-from emq.allocation.membership import LocalCluster
 from emq.clock import SystemClock
 from emq.host.host import Host
 from emq.host.options import HostOptions
@@ -28,6 +27,7 @@ from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions, split
 from support.doubles import InlineDatabase
+from support.local_cluster import LocalCluster
 from support.rig import ENVIRONMENT, bound, running
 from support.waiting import until
 

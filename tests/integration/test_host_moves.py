@@ -8,13 +8,13 @@ from collections import Counter
 
 import pytest
 
-from emq.allocation.membership import LocalCluster
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint
 from emq.storage.lane_store import LaneState
 from emq.topics.model import quotas
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
+from support.local_cluster import LocalCluster
 from support.rig import Rig, Seen, rig, running, starts_per_second
 from support.virtual import LoopClock, virtual
 from support.waiting import until

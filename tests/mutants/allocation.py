@@ -53,11 +53,11 @@ MUTANTS = (
     Mutant(
         "local-group-is-given-twice",
         "O",
-        "in one process, a group is given to its new member before the old one let go",
+        "a lone host is given a group again before it let go of it",
         "emq/allocation/membership.py",
-        "free = [g for g in target if g not in owners and g not in self._releasing]",
-        "free = [g for g in target if g not in owners]",
-        "tests/unit/test_membership.py::test_a_group_moves_only_after_its_owner_let_go_and_under_a_higher_epoch",
+        "if group not in kept and group not in self._seen]",
+        "if group not in kept]",
+        "tests/unit/test_lone_membership.py::test_a_group_that_comes_back_is_given_only_after_its_release_and_under_a_higher_epoch",
     ),
     Mutant(
         "lease-counts-from-the-answer",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from emq.allocation.membership import Assignment, LocalMembership
+from emq.allocation.membership import Assignment
+from support.local_cluster import LocalMembership
 
 if TYPE_CHECKING:
     from support.rig import Rig

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
-from emq.allocation.membership import LocalCluster, Membership
+from emq.allocation.membership import Membership
 from emq.clock import Clock
 from emq.groups.records import Records
 from emq.host.handlers import Handlers
@@ -25,6 +25,7 @@ from emq.topics.model import Topic, TopicOptions
 from emq.trail.sink import NullTrail, TrailSink
 from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore, InlineDatabase
+from support.local_cluster import LocalCluster
 from support.virtual import LoopClock
 
 ENVIRONMENT = "online"

@@ -13,7 +13,6 @@ import pytest
 
 import emq
 from emq import errors, settings
-from emq.allocation.membership import LocalCluster
 from emq.groups.deliveries import HandlerDeliveries
 from emq.host.host import Host
 from emq.host.lag_parts import Part
@@ -23,6 +22,7 @@ from emq.message import Message
 from emq.observe.metrics import exposition, health, host_families
 from emq.settings import Settings
 from emq.topics.model import State
+from support.local_cluster import LocalCluster
 from support.rig import Rig, Seen, bound, rig
 from support.scraped import Scraped
 from support.virtual import virtual

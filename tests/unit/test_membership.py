@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from emq import errors
-from emq.allocation.membership import Assignment, LocalCluster, LocalMembership
+from emq.allocation.membership import Assignment
+from support.local_cluster import LocalCluster, LocalMembership
 
 GROUPS = [f"t{i}/{j}" for i in range(5) for j in range(4)]
 

@@ -9,7 +9,6 @@ import pytest
 
 from emq.allocation import forecast
 from emq.allocation.forecast import Forecast
-from emq.allocation.membership import LocalCluster
 from emq.allocation.plan import handler_sets
 from emq.allocation.plan.handler_sets import plan_for
 from emq.allocation.plan.plan import PlacementReason, Plan, plan
@@ -17,6 +16,7 @@ from emq.allocation.plan.units import expanded, united
 from emq.storage.names import topic_of
 from emq.topics import budgets
 from emq.topics.model import Topic, TopicOptions, split
+from support.local_cluster import LocalCluster
 
 
 def tenants(count: int, endpoints: int, seed: int = 1) -> dict[str, Topic]:
