@@ -9,7 +9,7 @@ import msgspec
 
 from emq import errors
 from emq.cli import times
-from emq.producer import Outgoing, sorted_topics
+from emq.producer import Outgoing, scores
 from emq.producer.checks import check_labels, due_ms_of
 from emq.producer.outcomes import first_failure
 from emq.storage import folds
@@ -189,7 +189,7 @@ def outgoing(topic: Topic, payload: bytes, told: Told, now_us: int) -> Outgoing:
         if topic.kind is Kind.FIXED_TIME and due_ms is None:
             raise errors.InvalidMessage(f"topic {topic.name!r} has fixed times; say when, with at or delay")
         by_time = topic.kind is not Kind.PRIORITY
-        sorted_topics.score_of(topic, priority, due_ms if by_time else None, told.time_range_ms, now_us)
+        scores.score_of(topic, priority, due_ms if by_time else None, told.time_range_ms, now_us)
         folds.check(topic.fold, payload)
     else:
         topic.priority_index(priority)
@@ -209,7 +209,7 @@ def outgoing(topic: Topic, payload: bytes, told: Told, now_us: int) -> Outgoing:
 
 def priority_of(topic: Topic, priority: str | float | None) -> str | float | None:
     """Return the priority in the form of its topic: a number for kind priority. Raises `InvalidMessage`."""
-    return sorted_topics.number_of(topic, priority) if topic.kind is Kind.PRIORITY else priority
+    return scores.number_of(topic, priority) if topic.kind is Kind.PRIORITY else priority
 
 
 def delay_ms_of(topic: Topic, delay: str) -> float:

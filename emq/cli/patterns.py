@@ -5,13 +5,6 @@ from __future__ import annotations
 from emq.cli import output
 
 
-def is_pattern(text: str) -> bool:
-    """As in `emq.topics.catalog`, which is not loaded for `--help`."""
-    from emq.topics import catalog
-
-    return catalog.is_pattern(text)
-
-
 def matched(topics: int, pattern: str) -> str:
     """Return `1 topic that matches 'a*'`, `2 topics that match 'a*'`."""
     return f"{output.count(topics, 'topic')} that match{'es' if topics == 1 else ''} {pattern!r}"

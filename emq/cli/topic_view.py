@@ -14,7 +14,7 @@ from emq.cli import output, topic_settings
 from emq.observe.backlog import Backlog
 from emq.offsets.checkpoints import Checkpoint
 from emq.offsets.lag import of_place
-from emq.producer.sorted_topics import AGING_EPOCH_S
+from emq.producer.scores import AGING_EPOCH_S
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneState
 from emq.storage.slot_store import RETRIES, SlotState

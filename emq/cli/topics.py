@@ -13,8 +13,9 @@ from emq import errors, private_files
 from emq.cli import many_topics, output
 from emq.cli.arguments import NameOrPattern, Pattern, Yes
 from emq.cli.entry import Room
-from emq.cli.patterns import is_pattern, none
+from emq.cli.patterns import none
 from emq.cli.session import Session, command
+from emq.topics.inputs import is_pattern
 
 if TYPE_CHECKING:
     from emq.topics.model import Topic

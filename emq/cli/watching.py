@@ -12,8 +12,9 @@ import typer
 from emq import durations, errors
 from emq.cli import output
 from emq.cli.arguments import Pattern
-from emq.cli.patterns import is_pattern, none
+from emq.cli.patterns import none
 from emq.cli.session import Session
+from emq.topics.inputs import is_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,6 +16,7 @@ from emq.calls import calling, dependencies, middleware, plan
 from emq.groups.receiver import Receiver
 from emq.message import Message
 from emq.quota.places.threads import Threads
+from emq.topics.inputs import is_pattern
 from emq.topics.rules import validate_name
 
 THREADS = 32
@@ -216,8 +217,3 @@ def with_timeout(call: Callable[[Any], Awaitable[object]], timeout_s: float) -> 
             raise
 
     return timed
-
-
-def is_pattern(text: str) -> bool:
-    """Return True if `text` has wildcards, so that it may match names other than itself."""
-    return any(c in text for c in "*?[")

@@ -14,9 +14,10 @@ from emq.groups.deliveries import NO_HANDLER, RECEIVERS
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.host.budgets import Budgets
 from emq.host.group_work import GroupWork
-from emq.host.handlers import Binding, Handlers, is_pattern, with_timeout
+from emq.host.handlers import Binding, Handlers, with_timeout
 from emq.loops.slicing import SLICE
 from emq.quota.charge import limited
+from emq.topics.inputs import is_pattern
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import State, Topic, quota_of
 

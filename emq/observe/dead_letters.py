@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from emq import errors, message
 from emq.clock import Clock, SystemClock
-from emq.producer.sorted_topics import score_of
+from emq.producer.scores import score_of
 from emq.storage import reasons, slot_store
 from emq.storage.answers import served
 from emq.storage.lane_store import DeadEntry, LaneSettle, LaneStore, LaneVerdict

@@ -14,9 +14,6 @@ from emq.producer.batcher import Batcher, fitting
 from emq.producer.outcomes import Outcome, all_published, first_failure, unsent
 from emq.producer.router import Router
 from emq.producer.routes import Route
-from emq.producer.scores import AGING_EPOCH_S as AGING_EPOCH_S
-from emq.producer.scores import number_of as number_of
-from emq.producer.scores import score_of as score_of
 from emq.storage import folds
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.durability import Durability

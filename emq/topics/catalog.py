@@ -14,7 +14,6 @@ from emq.topics import asking, changing, model, row_codec, secret_attributes
 from emq.topics.admission import Admission
 from emq.topics.catalog_change import CatalogChange
 from emq.topics.catalog_reading import CatalogReading
-from emq.topics.catalog_reading import is_pattern as is_pattern
 from emq.topics.catalog_rows import TopicRows
 from emq.topics.model import Topic
 

@@ -11,6 +11,7 @@ from emq import errors
 from emq.database import Database, database
 from emq.topics import catalog_rows, row_codec, rules
 from emq.topics.catalog_rows import TopicRows
+from emq.topics.inputs import is_pattern
 from emq.topics.model import Topic
 from emq.topics.topic_changes import ChangedNames, Changes
 
@@ -125,8 +126,3 @@ class CatalogReading:
             return look(TopicRows(connection, self._environment, self._place))
 
         return await self._db.run(run, read_only=True, deadline_s=deadline_s)
-
-
-def is_pattern(text: str) -> bool:
-    """Return True if a text has wildcards."""
-    return bool(set("*?[") & set(text))

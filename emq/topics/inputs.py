@@ -18,6 +18,11 @@ SHOWN = 60
 NONE = type(None)
 
 
+def is_pattern(text: str) -> bool:
+    """Return True if a text has wildcards, so that it may match names other than itself."""
+    return any(c in text for c in "*?[")
+
+
 def number(name: str, given: object) -> float:
     """Return `given`, which must be a finite number that a float can hold.
 

@@ -16,7 +16,6 @@ import msgspec
 from emq import errors, plurals
 from emq.storage.slot_store import Fold, Keep, Slot, SlotKind
 from emq.topics import inputs
-from emq.topics.options import DEFAULT_BACKOFF_S as DEFAULT_BACKOFF_S
 from emq.topics.options import TopicOptions as TopicOptions
 from emq.topics.options import means
 from emq.topics.shares import MICRO as MICRO

@@ -16,7 +16,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from emq import plurals
 from emq.trail import contents, events, histories, interleaved, lives
 from emq.trail.checks import Violations
-from emq.trail.history_facts import Facts, Loss, Losses, concerns
+from emq.trail.history_facts import Facts, Fault, Loss, Losses, Step, concerns
 from emq.trail.owners import Owners, Ownership
 from emq.trail.rows import lists, only, steps_of
 from emq.trail.takeovers import CutShort
@@ -115,7 +115,7 @@ def _faults(
     max_attempts: Mapping[str, int],
     slack_us: int,
     is_whole: bool,
-) -> Iterator[histories.Fault]:
+) -> Iterator[Fault]:
     def facts_of(topic: str) -> Facts:
         def crashes(group: int) -> Sequence[tuple[float, float]]:
             return owners.crashes(f"{topic}/{group}")
@@ -135,15 +135,15 @@ def _faults(
             yield from contents.too_early(steps_of_id, slack_us)
 
 
-def _histories(table: Any) -> Iterator[tuple[str, str, list[histories.Step]]]:
+def _histories(table: Any) -> Iterator[tuple[str, str, list[Step]]]:
     """Yield topic, name and steps of each message that is published once."""
     rows = only(table, *_EVENTS)
     rows = rows.filter(pc.is_valid(rows["id"]))
     rows = rows.filter(pc.invert(pc.match_substring_regex(rows["id"], events.SLOT_ID)))
     rows = rows.sort_by([("name", "ascending"), ("time_us", "ascending")])
-    columns = zip(*lists(rows, "topic", "name"), *lists(rows, *histories.Step._fields), strict=True)
+    columns = zip(*lists(rows, "topic", "name"), *lists(rows, *Step._fields), strict=True)
     for (topic, name), mine in itertools.groupby(columns, key=lambda row: row[:2]):
-        yield topic, name, histories.in_order(histories.Step(*values) for _, _, *values in mine)
+        yield topic, name, histories.in_order(Step(*values) for _, _, *values in mine)
 
 
 def _lives(table: Any, name: str, *order: str) -> Iterator[tuple[str, Iterator[lives.Step]]]:

@@ -18,9 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from emq.trail import events, history_deliveries, history_places, history_times
 from emq.trail.history import History
-from emq.trail.history_facts import Facts as Facts
-from emq.trail.history_facts import Fault as Fault
-from emq.trail.history_facts import Step as Step
+from emq.trail.history_facts import Facts, Fault, Step
 
 _FIRST = {events.PUBLISHED: 0, events.MERGED: 0, events.STARTED: 1}
 

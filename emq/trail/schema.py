@@ -34,9 +34,6 @@ from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from emq.trail.events import RETRIED as RETRIED
-from emq.trail.events import STARTED as STARTED
-
 VERSION: Final = 1
 
 SCHEMA: Final = pa.schema(

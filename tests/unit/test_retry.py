@@ -10,7 +10,7 @@ import pytest
 from emq import errors
 from emq.dispatch.retry import LONGEST_S, MAX_REASON, decide, describe, of_batch
 from emq.message import Message
-from emq.topics.model import DEFAULT_BACKOFF_S, TopicOptions
+from emq.topics.options import DEFAULT_BACKOFF_S, TopicOptions
 
 NOW = 1_700_000_000.0
 SOME = random.Random(7)

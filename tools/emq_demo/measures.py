@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from emq.trail import schema, segments
+from emq.trail import events as kinds
+from emq.trail import segments
 from emq_demo.receivers import Receipt
 from emq_demo.scenario import of_receiver
 
@@ -68,7 +69,7 @@ def of_trail(directory: Path, spans: Sequence[Span]) -> TrailFigures:
     starts: dict[str, Counter[int]] = defaultdict(Counter)
     waits: tuple[dict[str, list[int]], ...] = tuple(defaultdict(list) for _ in spans)
     for event, topic, time_us, attempt, published_us in zip(events, *columns, strict=True):
-        if event != schema.STARTED:
+        if event != kinds.STARTED:
             continue
         starts[topic][time_us // _SECOND_US] += 1
         if attempt == 1:
@@ -76,7 +77,7 @@ def of_trail(directory: Path, spans: Sequence[Span]) -> TrailFigures:
                 if span.from_us <= published_us < span.until_us:
                     found[topic].append(time_us - published_us)
     peaks = {topic: max(seconds.values()) for topic, seconds in starts.items()}
-    return TrailFigures(events.count(schema.RETRIED), peaks, tuple(map(Waits, waits)))
+    return TrailFigures(events.count(kinds.RETRIED), peaks, tuple(map(Waits, waits)))
 
 
 def arrival_peaks(receipts: Iterable[Receipt]) -> dict[str, int]:

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from emq.trail.histories import Facts, Fault, Step, in_order, judge
-from emq.trail.history_facts import Loss, Losses
+from emq.trail.histories import in_order, judge
+from emq.trail.history_facts import Facts, Fault, Loss, Losses, Step
 from emq_spark.audit import workers
 from emq_spark.audit.events import SENT
 
