@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import pathlib
 import subprocess
@@ -110,6 +111,18 @@ def test_a_seed_stands_for_the_same_history_each_time() -> None:
     first, again = simulate(seed), simulate(seed)
     assert first.evidence.history == again.evidence.history
     assert len(first.evidence.starts) > 100
+
+
+def test_a_seed_stands_for_the_same_history_in_a_process_that_logs_nothing() -> None:
+    """Nor do the seeds of such a process influence each other: none of them turns its log on again."""
+    seed = next(seed for seed in range(100) if not schedule(seed).clean)
+    logging.disable(logging.CRITICAL)
+    try:
+        silent = simulate(seed)
+        assert logging.root.manager.disable == logging.CRITICAL
+    finally:
+        logging.disable(logging.NOTSET)
+    assert silent.evidence.history == simulate(seed).evidence.history
 
 
 def test_some_seeds_have_many_hosts() -> None:

@@ -153,6 +153,17 @@ def _complaints(evidence: Evidence) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _logging() -> Iterator[None]:
+    """Let hosts log, whatever the caller has turned off: a log line may start a timer, and so change a run."""
+    before = logging.root.manager.disable
+    logging.disable(logging.NOTSET)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
 def _determined(seed: int) -> Iterator[None]:
     """Make everything that is drawn or read from outside the same each time."""
     count = itertools.count(1)
@@ -164,6 +175,7 @@ def _determined(seed: int) -> Iterator[None]:
     virtual = types.SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
     fixed = types.SimpleNamespace(Random=lambda: random.Random(made.random()))
     with (
+        _logging(),
         in_lockstep(),
         mock.patch("secrets.token_hex", token),
         mock.patch("secrets.token_urlsafe", token),
