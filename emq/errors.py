@@ -42,7 +42,17 @@ class TopicFull(EMQError):
 
 
 class QueueSealed(EMQError):
-    """The group was retired after the caller read the catalog. Read the catalog again and route the message again."""
+    """The group was retired after the caller read the catalog. Read the catalog again and route the message again.
+
+    Args:
+        text: one line that names the group.
+        layout: the lowest layout whose keyed messages the queue takes when it is open (`emq.topics.key_layouts`); 0 if
+            it takes all, and for lanes and slots.
+    """
+
+    def __init__(self, text: str, layout: int = 0) -> None:
+        super().__init__(text)
+        self.layout = layout
 
 
 class NotOwner(EMQError):

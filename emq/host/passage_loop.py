@@ -20,7 +20,7 @@ from emq.host.unread_layouts import Unread, UnreadLayouts
 from emq.loops.slicing import in_slices
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.log_store import Bounds, LogStore, Trim
-from emq.topics import changing
+from emq.topics import changing, forgotten_layouts
 from emq.topics.catalog import Catalog
 from emq.topics.key_layouts import KeyGate
 from emq.topics.passages import Passage, PassageStore
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 PASS_S = 0.25
 """Seconds between passes over the topics whose keys move; mostly there are no such topics."""
 
-TRANSIENT = (errors.UnknownTopic, errors.DatabaseUnavailable)
+TRANSIENT = (errors.UnknownTopic, errors.DatabaseUnavailable, *FAILURES)
 """Errors that end a step; the next pass tries the step again."""
 
 GROUPS = 5_000
@@ -58,9 +58,8 @@ class PassageLoop:
     3. Read which layouts all groups have passed, on any host, and tell the gates of the topics here.
     4. The owner of a topic's last group removes the layouts that all groups have passed from the topic.
 
-    Before that, a pass looks after topics with messages of a layout that is newer than the catalog's: their database
-    was restored from an older copy. Such a topic gets a newer layout still. Else its queues would refuse all keys for
-    ever, and the hosts would hold those messages back.
+    Before that, a pass looks after topics with messages of a layout that is newer than the catalog's
+    (`emq.topics.forgotten_layouts`). Else the hosts would hold those messages back for ever.
 
     Each step may be repeated. A new owner of a group uses the tails that were noted first.
     """
@@ -119,13 +118,7 @@ class PassageLoop:
     async def _catch_up(self, _: Sequence[OwnedTopic]) -> None:
         for name, layout in list(self._ahead.items()):
             with contextlib.suppress(errors.UnknownTopic):
-                if (await self._catalog.get(name)).layout < layout:
-                    log.warning(
-                        "topic %s: the store has messages of a number of groups that the catalog does not know; was "
-                        "its database restored from an older copy? EMQ goes on with the catalog's",
-                        name,
-                    )
-                    await self._catalog.change(name, functools.partial(changing.caught_up, layout=layout))
+                await forgotten_layouts.catch_up(self._log, self._catalog, name, layout)
             if self._ahead[name] == layout:
                 del self._ahead[name]
 

@@ -12,6 +12,7 @@ from emq.producer import checks, reopening
 from emq.producer.batcher import BATCH, Batcher, fitting
 from emq.producer.outcomes import Outcome, Repeated, first_failure, unsent
 from emq.producer.queue_tails import Tails
+from emq.producer.reopening import Reopening
 from emq.producer.router import Router
 from emq.producer.routes import Route
 from emq.storage.answers import of_each
@@ -86,9 +87,12 @@ class _Refused(NamedTuple):
 class QueueProducer:
     """Appends to queues."""
 
-    def __init__(self, log: LogStore, router: Router, ids: message.IdSource, trail: TrailSink, clock: Clock) -> None:
+    def __init__(
+        self, log: LogStore, router: Router, reopened: Reopening, ids: message.IdSource, trail: TrailSink, clock: Clock
+    ) -> None:
         self._log = log
         self._router = router
+        self._reopened = reopened
         self._ids = ids
         self._trail = trail
         self._clock = clock
@@ -108,16 +112,15 @@ class QueueProducer:
             except errors.QueueSealed as exc:
                 if tries == reopening.TRIES:
                     raise reopening.unopened(route.topic.name) from exc
-            before, route = route, await self._rerouted(route, priority, tries)
+                raised = exc.layout
+            before, route = route, await self._rerouted(route, priority, raised, tries)
             if key is not None and route.topic.layout != before.topic.layout:
                 body = message.with_layout(body, route.topic.layout)
         raise AssertionError("unreachable")
 
-    async def _rerouted(self, before: Route, priority: int, tries: int) -> Route:
-        """Return the topic's newest route after one of its queues was found sealed `tries` times."""
-        await reopening.pause(tries)
-        await self._router.refresh()
-        return _fit(before, await self._router.route(before.topic.name), priority)
+    async def _rerouted(self, before: Route, priority: int, raised: int, tries: int) -> Route:
+        """Return the topic's newest route after queues, raised to the layout `raised`, have refused `tries` times."""
+        return _fit(before, await self._reopened.route(before.topic.name, raised, tries), priority)
 
     async def publish_many(
         self, route: Route, priority: int, messages: QueueColumns, *, whole: bool = True
@@ -188,11 +191,11 @@ class QueueProducer:
                 for i in todo:
                     if keys[i] is not None:
                         encoded[i] = message.with_layout(encoded[i], layout)
-            todo = []
+            todo, raised = [], 0
             for group, at, answer in await self._put_batch(route, priority, places, batch, full):
                 if isinstance(answer, errors.QueueSealed):
                     if tries < reopening.TRIES:
-                        todo = [*todo, *at]
+                        todo, raised = [*todo, *at], max(raised, answer.layout)
                         continue
                     answer = reopening.unopened(route.topic.name)
                 for i in at:
@@ -201,7 +204,7 @@ class QueueProducer:
             if not todo:
                 break
             try:
-                route = await self._rerouted(route, priority, tries)
+                route = await self._rerouted(route, priority, raised, tries)
             except errors.EMQError as exc:
                 for i in todo:
                     outcomes[i] = exc

@@ -12,7 +12,7 @@ from typing import Any
 
 from emq import errors, message
 from emq.clock import Clock, SystemClock
-from emq.producer import checks, delayed_messages, log_topics, sorted_topics
+from emq.producer import checks, delayed_messages, log_topics, reopening, sorted_topics
 from emq.producer.checks import due_ms_of, ttl_us
 from emq.producer.expiry_notes import Expiring
 from emq.producer.outcomes import Outcome, all_published, in_doubt
@@ -52,7 +52,8 @@ class Producer:
         trail = trail or NullTrail()
         self._ids = message.IdSource()
         self._router = Router(catalog)
-        self._queues = log_topics.QueueProducer(store.log, self._router, self._ids, trail, clock)
+        reopened = reopening.Reopening(store.log, catalog, self._router)
+        self._queues = log_topics.QueueProducer(store.log, self._router, reopened, self._ids, trail, clock)
         self._slots = sorted_topics.SlotProducer(store.sorted, self._router, trail, clock)
         self._lanes = delayed_messages.LaneProducer(store.lanes, trail, clock, self._router.topic_now)
         self._expiring = Expiring(catalog, clock)

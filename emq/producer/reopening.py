@@ -1,7 +1,8 @@
 """Waits for a group of the catalog that the store has not opened yet.
 
 The process that grows a topic, or gives up its deletion, changes the catalog first, and opens the group's queues, lane
-or slot a moment later. The host that sealed the group opens it, too, once it reads that the topic has grown.
+or slot a moment later. The host that sealed the group opens it, too, once it reads that the topic has grown. If the
+catalog has forgotten a change of the topic, nobody would open the group, so the publisher does (`Reopening`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,11 @@ from __future__ import annotations
 import asyncio
 
 from emq import errors
+from emq.producer.router import Router
+from emq.producer.routes import Route
+from emq.storage.log_store import LogStore
+from emq.topics import forgotten_layouts
+from emq.topics.catalog import Catalog
 
 TRIES = 20
 """Most tries to publish a message whose group turns out to be sealed. With the pauses between them they last 9.5 s."""
@@ -27,6 +33,32 @@ def unopened(topic: str) -> errors.StoreUnavailable:
     waited_s = TRIES * (TRIES - 1) / 2 * STEP_S
     return errors.StoreUnavailable(
         f"a group of topic {topic!r} was closed in the store, and nobody has opened it in {waited_s:g} s; nothing was "
-        f"published; publish again, and if that fails as well, open it: emq topic set {topic} qps=... (if the database "
-        "was restored from an older copy, with a qps that changes the number of groups)"
+        f"published; publish again, and if that fails as well, open it: emq topic set {topic} qps=..."
     )
+
+
+class Reopening:
+    """Finds the way of messages that a queue has refused."""
+
+    def __init__(self, log_store: LogStore, catalog: Catalog, router: Router) -> None:
+        self._log = log_store
+        self._catalog = catalog
+        self._router = router
+        self._catching_up = asyncio.Lock()
+
+    async def route(self, topic: str, layout: int, tries: int) -> Route:
+        """Return the topic's newest route after queues, raised to at most `layout`, have refused `tries` times.
+
+        A change of the topic raises its queues after it has changed the catalog. So if the catalog has only an older
+        layout now, its database was restored from an older copy (`emq.topics.forgotten_layouts`).
+        """
+        await pause(tries)
+        await self._router.refresh()
+        route = await self._router.route(topic)
+        if route.topic.layout >= layout:
+            return route
+        async with self._catching_up:  # one does it for all publishers of this process
+            if (await self._router.route(topic)).topic.layout < layout:
+                await forgotten_layouts.catch_up(self._log, self._catalog, topic, layout)
+                await self._router.refresh()
+        return await self._router.route(topic)

@@ -25,6 +25,11 @@ def messages_lost(queue: str, known: int, tail: int | None) -> errors.MessagesLo
     )
 
 
+def queue_sealed(queue: str, layout: int) -> errors.QueueSealed:
+    """The error for a put to a sealed queue, or by a layout below `layout`, to which the queue was raised."""
+    return errors.QueueSealed(f"queue {queue!r} was retired; read the catalog, then publish again", layout)
+
+
 REPEATED = -1
 """Stands for the offset of a body that a put left out, because the group remembers its id."""
 
@@ -157,7 +162,8 @@ class LogStore(Protocol):
     async def put(
         self, puts: Sequence[Put], durability: Durability = Durability.ACCEPTED
     ) -> Sequence[Sequence[int] | errors.EMQError]:
-        """Append messages; return the offsets of each put, or `TopicFull`, `QueueSealed`, `StoreFull`.
+        """Append messages; return the offsets of each put, or `TopicFull`, `QueueSealed` with the queue's layout,
+        `StoreFull`.
 
         Idempotent only with ids: after `OutcomeUnknown` a repeat of any other put may store the messages twice (with
         the same message ids). A body that was left out has `REPEATED` instead of an offset.

@@ -10,6 +10,7 @@ import pytest
 from emq import errors
 from emq.producer import reopening
 from emq.producer.outgoing import Outgoing
+from emq.storage.log_store import Trim
 from support.rig import Rig, rig
 
 WAYS: dict[str, tuple[str, str, Callable[[Rig], Awaitable[object]]]] = {
@@ -56,6 +57,15 @@ async def test_a_group_that_nobody_opens_is_no_error_of_the_publisher(r: Rig, wa
     seal(r, part, call, reopening.TRIES)
     with pytest.raises(errors.StoreUnavailable, match="nothing was published"):
         await publish(r)
+
+
+async def test_a_topic_that_is_being_deleted_is_not_opened(r: Rig) -> None:
+    """What is published between the count of the deletion and its end would be deleted, too."""
+    queues = (await r.catalog.get("log")).all_queues()
+    await r.store.log.trim([Trim(queue, 0, None, seal=True) for queue in queues])
+    with pytest.raises(errors.StoreUnavailable, match="nobody has opened it"):
+        await r.producer.publish("log", b"x", key="k")
+    assert all(await r.store.log.trim([Trim(queue, 0, None) for queue in queues]))
 
 
 async def test_each_message_of_a_send_is_told_so(r: Rig) -> None:

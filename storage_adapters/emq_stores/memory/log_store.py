@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from emq import errors, plurals
 from emq.storage.durability import Durability
-from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost, spread
+from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost, queue_sealed, spread
 from emq.storage.marks import Mark
 from emq.storage.names import group_of
 from emq_stores.memory.wakeups import Wakeups
@@ -34,7 +34,7 @@ class MemoryLog:
     def _put(self, put: Put) -> Sequence[int] | errors.EMQError:
         queue = self._world.queue(put.queue)
         if queue.sealed or (put.layout is not None and put.layout < queue.layout):
-            return errors.QueueSealed(f"queue {put.queue!r} was retired; read the catalog again")
+            return queue_sealed(put.queue, queue.layout)
         bodies, fresh = put.bodies, {}
         if put.ids:
             fresh = self._world.fresh(group_of(put.queue), put.ids)

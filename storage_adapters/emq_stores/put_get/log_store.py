@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from emq import errors
 from emq.storage.durability import Durability
 from emq.storage.environment import Environment
-from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost
+from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost, queue_sealed
 from emq.storage.marks import Mark, digest
 from emq.storage.names import group_of
 from emq_stores.memory.wakeups import Wakeups
@@ -88,7 +88,7 @@ class PutGetLogStore:
         offsets: list[int] = []
         async with known.lock:
             if known.sealed or (put.layout is not None and put.layout < known.layout):
-                return errors.QueueSealed(f"queue {put.queue!r} was retired; read the catalog again")
+                return queue_sealed(put.queue, known.layout)
             try:
                 for body in put.bodies:
                     await self._limits.acquire(name)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from emq import errors, plurals
 from emq.storage.durability import Durability
-from emq.storage.log_store import REPEATED, Batch, Bounds, Put, Read, Trim, messages_lost, new_incarnation
+from emq.storage.log_store import REPEATED, Batch, Bounds, Put, Read, Trim, messages_lost, new_incarnation, queue_sealed
 from emq.storage.marks import Mark
 from emq.storage.names import group_of
 from emq_stores.redis.keys import Shard, shard_of
@@ -153,8 +153,8 @@ def _put_answer(put: Put, answer: int | list[int], shard: Shard) -> Sequence[int
     first, repeated = (answer[0], answer[1:]) if isinstance(answer, list) else (answer, [])
     if first == -3:
         return _damaged(put.queue, shard)
-    if first == -1:
-        return errors.QueueSealed(f"queue {put.queue} was retired; read the catalog, then publish again")
+    if first <= -4:
+        return queue_sealed(put.queue, -4 - first)
     if first == -2:
         return errors.TopicFull(
             f"queue {put.queue}: {plurals.count(len(put.bodies), 'more message')} would exceed its group's share of "

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from emq import errors, plurals
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
-from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, fresh_places, messages_lost, spread
+from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, fresh_places, messages_lost, queue_sealed, spread
 from emq.storage.marks import digest
 from emq.storage.names import group_of
 from emq_stores.sql.backend import Backend, Transaction, share_of
@@ -216,7 +216,7 @@ def _refusal(put: Put, count: int, queues: dict[str, Queue]) -> errors.EMQError 
     """Return the error for a put that the queue refuses, else None; drop the oldest messages if the put allows it."""
     queue = queues[put.queue]
     if queue.sealed or (put.layout is not None and put.layout < queue.layout):
-        return errors.QueueSealed(f"queue {put.queue!r} was retired; read the catalog again")
+        return queue_sealed(put.queue, queue.layout)
     if put.max_length is None or not count:  # a repeat takes no room
         return None
     held = sum(queues[name].held for name in {put.queue, *put.siblings})

@@ -6,11 +6,14 @@
 -- ARGV  1 incarnation of the queues that this call makes, then for each put: queue, number of bodies, max_length (-1: none), drop_oldest (0/1), layout (-1: none), number of
 --       sibling keys, ms for which the group remembers the ids (0: the put has none), ids ..., bodies ...
 -- Returns for each put its first offset (with ids: a list of this offset and of the places, from 1 on, of the bodies
---       that were left out), or -1 (sealed, or its layout is too low), -2 (full), -3 (head damaged).
+--       that were left out), or -2 (full), -3 (head damaged), -4 - the layout of the queue (sealed, or
+--       the layout of the put is lower).
 -- Refuses the whole call when memory is full (OOM). O(messages).
 -- include whole
 -- include channel
 -- include ids
+local function lowest_layout(queue) return math.max(0, highest(redis.call('HGET', KEYS[5], queue), 0)) end
+
 local answer, woken, channels = {}, {}, {}
 local key, arg = 6, 2
 while arg <= #ARGV do
@@ -38,10 +41,8 @@ while arg <= #ARGV do
   end
   if not head then
     first = -3
-  elseif redis.call('SISMEMBER', KEYS[3], queue) == 1 then
-    first = -1
-  elseif layout >= 0 and layout < highest(redis.call('HGET', KEYS[5], queue), 0) then
-    first = -1
+  elseif redis.call('SISMEMBER', KEYS[3], queue) == 1 or (layout >= 0 and layout < lowest_layout(queue)) then
+    first = -4 - lowest_layout(queue)
   elseif max_length >= 0 and count > 0 then -- a repeat takes no room
     local length = 0
     for i = 1, siblings do length = length + redis.call('LLEN', KEYS[key + i]) end
