@@ -16,6 +16,7 @@ from emq import errors
 from emq.cli.commands import app as cli
 from emq.host import orphan_watch
 from emq.observe import adoption
+from emq.observe.admin import Admin
 from emq.offsets import orphans
 from emq.storage.slot_store import SlotKind
 from emq.topics.model import Topic, split
@@ -137,9 +138,18 @@ async def test_queues_and_slots_under_one_name_are_two_orphans(place: Place) -> 
         assert "shop" not in [orphan.topic for orphan in await adoption.find(app.admin)]
 
 
-async def test_of_two_who_purge_at_once_both_succeed(place: Place) -> None:
+async def test_of_two_who_purge_at_once_both_succeed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, find = asyncio.Barrier(2), adoption.find
+
+    async def find_together(admin: Admin) -> list[orphans.Orphan]:
+        found = await find(admin)
+        await both.wait()
+        return found
+
     async with place.app() as first, place.app() as second:
-        purged = await asyncio.gather(*(adoption.purge(app.admin, "timed") for app in (first, second)))
+        with monkeypatch.context() as patched:
+            patched.setattr(adoption, "find", find_together)
+            purged = await asyncio.gather(*(adoption.purge(app.admin, "timed") for app in (first, second)))
         assert purged == [12, 12]
         assert "timed" not in {orphan.topic for orphan in await adoption.find(first.admin)}
 
