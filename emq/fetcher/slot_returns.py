@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from emq import errors
@@ -23,6 +24,7 @@ class SlotReturns:
     def __init__(self, store: SortedStore, context: HostContext) -> None:
         self._clock, self._events, self._store = context.clock, context.events, store
         self.troubles = Troubles("what lies there waits")
+        self._under_way: dict[OwnedSlot, asyncio.Future[None]] = {}
 
     def rest(self, slot: OwnedSlot, failure: Failure) -> None:
         """Leave the slot alone for a while, because the store could not serve it; longer each time."""
@@ -32,8 +34,21 @@ class SlotReturns:
     async def give_back(self, slots: Sequence[OwnedSlot]) -> list[Failure]:
         """Give back members that cannot start now; return a failure for each that the store could not take.
 
-        Until they are back, nothing is claimed from these slots.
+        Until they are back, nothing is claimed from these slots. Of each slot, one call at a time gives members back: a
+        second verdict on a member could act on the next claim of the same second, which has the same token.
         """
+        while under_way := {self._under_way[slot] for slot in slots if slot in self._under_way}:
+            await asyncio.wait(under_way)
+        ended = asyncio.get_running_loop().create_future()
+        self._under_way.update(dict.fromkeys(slots, ended))
+        try:
+            return await self._give_back(slots)
+        finally:
+            for slot in slots:
+                del self._under_way[slot]
+            ended.set_result(None)
+
+    async def _give_back(self, slots: Sequence[OwnedSlot]) -> list[Failure]:
         # While the call is under way, `slot.returning` may grow.
         given = [(slot, [m for m in slot.returning if m.member is not None]) for slot in slots]
         settles = [give_back(slot, m.member or b"", m.token, m.score) for slot, mine in given for m in mine]

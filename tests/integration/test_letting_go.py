@@ -10,6 +10,7 @@ import pytest
 from emq.host.host import Host
 from emq.host.losses import SAY_S
 from emq.message import Message
+from emq.storage.slot_store import SlotVerdict
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
 from support.rig import Rig, Seen, rig
@@ -88,6 +89,27 @@ async def test_a_group_is_let_go_of_once_a_claim_under_way_has_answered() -> Non
             [state] = await r.store.sorted.inspect([topic.slot(0)], 0)
             assert (state.waiting, state.prepared) == (2, 0)
         assert not seen.deliveries
+
+
+@virtual
+async def test_what_is_being_given_back_when_the_drain_ends_is_not_given_back_twice() -> None:
+    """A late verdict may act on the next claim of its second, which has the same token: the message would run twice."""
+    async with rig() as r:
+        await r.topic("urgent", 10, kind="priority", slots=1, pacing="smooth")
+        store, seen = FaultyStore(MemoryStore(r.world)), Seen(lambda m: asyncio.sleep(1))
+        async with r.consuming(seen, store=store) as host:
+            await asyncio.sleep(3 - r.clock.now() % 1)
+            store.sorted.inject("claim", after_s=0.1)
+            store.sorted.inject("settle", before_s=0.3)
+            settles = store.sorted.noted("settle")
+            await r.producer.publish("urgent", "a", priority=40)
+            await asyncio.sleep(0.05)
+            await host.letting_go.release(["urgent/0"], drain_s=0.1)
+            host.assignments.created([])  # the group comes back under the same epoch
+            await until(lambda: len(seen) == 1)
+            await asyncio.sleep(3)
+            assert [entry.verdict for call in settles for entry in call] == [SlotVerdict.RETRY, SlotVerdict.ACK]
+        assert [(d.payload, d.attempt) for d in seen.deliveries] == [(b"a", 1)]
 
 
 @virtual
