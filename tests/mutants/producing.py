@@ -25,6 +25,16 @@ MUTANTS = (
         "test_what_was_delayed_into_a_group_that_others_retired_meanwhile_is_placed_anew",
     ),
     Mutant(
+        "forgotten-layout-refuses-for-ever",
+        "L",
+        "a publish that a restored catalog routes by an older layout is refused until an operator acts",
+        "emq/producer/reopening.py",
+        "if route.topic.layout >= layout:",
+        "if True:",
+        "tests/contract/test_restored_catalogs.py::"
+        "test_keys_are_taken_though_the_catalog_has_forgotten_a_number_of_groups[memory-grown]",
+    ),
+    Mutant(
         "sealed-publish-keeps-its-layout",
         "K",
         "a message that is routed anew goes by the layout of its first route",

@@ -25,6 +25,16 @@ MUTANTS = (
         "tests/integration/test_sorted_topics.py::test_a_claim_whose_answer_was_lost_is_found_again",
     ),
     Mutant(
+        "members-go-back-twice-at-once",
+        "D",
+        "a call gives back members that another call is giving back",
+        "emq/fetcher/slot_returns.py",
+        "await asyncio.wait(under_way)",
+        "break",
+        "tests/integration/test_letting_go.py::"
+        "test_what_is_being_given_back_when_the_drain_ends_is_not_given_back_twice",
+    ),
+    Mutant(
         "recovery-takes-what-runs",
         "D",
         "members that time out in the store are rolled back though they run here",
