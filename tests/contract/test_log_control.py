@@ -200,11 +200,11 @@ async def test_a_layout_is_never_lowered_and_outlives_a_seal(store: Store, targe
 
 async def test_a_refusal_tells_the_layout_to_which_the_queue_was_raised(store: Store, target: Target) -> None:
     raised, sealed, plain = [target.queue(priority) for priority in ("high", "mid", "low")]
-    await store.log.trim([Trim(raised, 0, None, layout=1_795_907_823), Trim(sealed, 0, None, seal=True, layout=4)])
+    await store.log.trim([Trim(raised, 0, None, layout=3_000_000_000), Trim(sealed, 0, None, seal=True, layout=4)])
     await store.log.trim([Trim(plain, 0, None, seal=True)])
     puts = [Put(raised, [b"a"], layout=3), Put(sealed, [b"b"]), Put(plain, [b"c"], layout=9)]
     answers = await store.log.put(puts)
-    assert [answer.layout for answer in answers if isinstance(answer, errors.QueueSealed)] == [1_795_907_823, 4, 0]
+    assert [answer.layout for answer in answers if isinstance(answer, errors.QueueSealed)] == [3_000_000_000, 4, 0]
 
 
 async def test_a_stale_owner_raises_no_layout(store: Store, target: Target) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 from target import Target
 
-from emq.allocation.membership import LocalCluster
+from emq.allocation.membership import LoneMembership
 from emq.clock import SystemClock
 from emq.host.host import Host
 from emq.host.options import HostOptions
@@ -71,7 +71,7 @@ class Place:
 
         host = Host(
             Storage(self.store, self.catalog, self.checkpoints),
-            LocalCluster(self.next_epoch).member("host-1"),
+            LoneMembership("host-1", self.next_epoch),
             bound({"*": handle}),
             Services(SystemClock()),
             HostOptions(catalog_poll_s=0.05, checkpoint_s=0.1),

@@ -39,7 +39,9 @@ queues = sa.Table(
     sa.Column("head", sa.BigInteger, nullable=False, server_default="1", comment="first offset not trimmed"),
     sa.Column("tail", sa.BigInteger, nullable=False, server_default="1", comment="next offset to be assigned"),
     sa.Column("sealed", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("layout", sa.Integer, nullable=False, server_default="0", comment="keyed puts of lower ones are refused"),
+    sa.Column(
+        "layout", sa.BigInteger, nullable=False, server_default="0", comment="keyed puts of lower ones are refused"
+    ),
     sa.Column("incarnation", sa.BigInteger, nullable=False, server_default="0", comment="random; given with the row"),
     sa.Column("armed", sa.Text, comment="store instance to wake at the next put"),
     sa.Column("armed_epoch", sa.BigInteger, nullable=False, server_default="0", comment="a stale owner cannot re-arm"),
