@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from emq.host.host import Host
 
-if TYPE_CHECKING:
-    from emq.app.hosting import HostingApp
-
 log = logging.getLogger(__name__)
+
+
+class Hosting(Protocol):
+    """What an app has of its life as a host; see `emq.app.hosting.HostingApp`.
+
+    Attributes:
+        host: the host that the app is; None while it is none.
+    """
+
+    host: Host | None
+
+    async def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def forget_host(self) -> None: ...
 
 
 class BackgroundHost:
@@ -21,7 +34,7 @@ class BackgroundHost:
     error waits for `until_running` or `stop`).
     """
 
-    def __init__(self, app: HostingApp) -> None:
+    def __init__(self, app: Hosting) -> None:
         self._app = app
         self._task: asyncio.Task[None] | None = None
 

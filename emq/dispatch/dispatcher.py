@@ -15,9 +15,10 @@ from emq.dispatch.rotation import Rotation
 from emq.dispatch.starts import Starts
 from emq.dispatch.stint import Stint
 from emq.groups import reading_ahead
+from emq.groups.claims import Claims
 from emq.groups.context import HostContext
 from emq.groups.deliveries import QUICK_US
-from emq.groups.owned import BatchHandler, Claims, Handler, OwnedGroup, OwnedTopic
+from emq.groups.owned import BatchHandler, Handler, OwnedGroup, OwnedTopic
 from emq.message import Message
 
 VISIT = 64

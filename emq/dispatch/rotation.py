@@ -12,8 +12,9 @@ from typing import cast
 from emq.dispatch.flight import Flight
 from emq.dispatch.parking import Parking
 from emq.dispatch.stint import Stint
+from emq.groups.claims import Claims
 from emq.groups.context import HostContext
-from emq.groups.owned import Claims, OwnedGroup, OwnedTopic
+from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.receiver import Receiver
 
 LOOK_AGAIN = 64

@@ -10,6 +10,7 @@ from functools import partial
 from emq import errors, message
 from emq.fetcher.due_times import DueTimes
 from emq.fetcher.forwarder import is_moved
+from emq.groups import buffer_room
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
 from emq.loops.aside import Asides, Call
@@ -236,9 +237,9 @@ def _rooms(group: OwnedGroup, now: float) -> list[int]:
     """
     if group.stopping or not _is_claimed(group) or group.owner.is_overfull():
         return []
-    allowed = group.memory_room(now)
+    allowed = buffer_room.room(group, now)
     if allowed <= 0:
-        return [max(0, group.scant_room(group.retries.get(p, 0), now)) for p in range(len(group.buffers))]
+        return [max(0, buffer_room.scant_room(group, group.retries.get(p, 0), now)) for p in range(len(group.buffers))]
     return [max(0, min(allowed, group.capacity - group.retries.get(p, 0))) for p in range(len(group.buffers))]
 
 

@@ -10,8 +10,9 @@ from functools import partial
 
 from emq import errors, message
 from emq.fetcher.readiness import Readiness
+from emq.groups import buffer_room
 from emq.groups.context import HostContext
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedQueue
 from emq.loops.aside import Asides, Call
 from emq.loops.troubles import Troubles
 from emq.storage import marks
@@ -239,9 +240,9 @@ class Puller:
         now, within, without = self._clock.now(), [], []
         for queue, want in taken:
             group = queue.group
-            allowed = group.memory_room(now)
+            allowed = buffer_room.room(group, now)
             if allowed <= 0:
-                allowed = group.scant_room(len(group.buffers[queue.priority]), now)
+                allowed = buffer_room.scant_room(group, len(group.buffers[queue.priority]), now)
             if allowed > 0:
                 within.append((queue, min(want, allowed)))
             else:

@@ -13,8 +13,7 @@ from typing import TypeVar
 from emq.groups import reading_ahead
 from emq.groups.context import HostContext
 from emq.groups.events import HostEvents
-from emq.groups.owned import OwnedGroup
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.loops import pace
 from emq.loops.slicing import in_slices
 from emq.storage.store import Store

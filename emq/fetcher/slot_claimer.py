@@ -14,8 +14,9 @@ from emq.fetcher.slot_members import decoded
 from emq.fetcher.slot_returns import SlotReturns
 from emq.fetcher.slot_sweep import SlotSweep
 from emq.groups.capacity import MAX_BUFFER
+from emq.groups.claims import Claims
 from emq.groups.context import HostContext
-from emq.groups.owned import Claims, OwnedGroup, OwnedSlot, OwnedTopic
+from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.loops.aside import Asides, Call
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.slot_store import SlotClaim, SlotClaimed, SortedStore
@@ -92,7 +93,7 @@ class SlotClaimer(Claims):
         return self._troubles.latest
 
     def acquire(self, slot: OwnedSlot) -> None:
-        slot.claims = self
+        slot.tell = self.look
         self._slots[slot.address] = slot
         self.look(slot)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from emq.groups import buffer_room
 from emq.groups.owned import OwnedSlot
 
 LOOK_S = 1.0
@@ -50,7 +51,7 @@ class SlotLooks:
             slot.more = True
         elif owner.room() <= owner.coming:
             slot.wait_for_room()
-        elif group.memory_room(now) <= 0:
+        elif buffer_room.room(group, now) <= 0:
             return min(look_ms, now_ms + HELD_BACK_S * 1000)
         elif group.counter.available(now) > 0:  # for the claims under way, which may find less
             return min(look_ms, now_ms + OTHERS_CLAIM_S * 1000)
@@ -81,9 +82,9 @@ def room(slot: OwnedSlot, now: float) -> int:
     group, owner = slot.group, slot.group.owner
     if group.stopping or owner.handler is None or group.busy or slot.thirsty:
         return 0
-    allowed = group.memory_room(now)
+    allowed = buffer_room.room(group, now)
     if allowed <= 0:
-        allowed = group.scant_room(slot.buffered, now)
+        allowed = buffer_room.scant_room(group, slot.buffered, now)
     ready = group.buffered  # members that wait for their key use up no quota
     if any(group.retries.values()):
         ready = sum([m.member is not None for m in group.buffers[0]])

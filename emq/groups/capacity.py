@@ -27,7 +27,8 @@ class Gauge:
     Topics share both bounds as they share the places in flight (`emq.quota.places.sharing`), so that the full buffers
     of some topics never stop the others. If a group may buffer nothing more, a queue with an empty buffer may still
     read one message while its topic has nothing in flight, and a queue of a quick topic a few
-    (`OwnedGroup.scant_room`). So the true bound is higher by one message, or up to `SCANT_BYTES`, for each owned queue.
+    (`emq.groups.buffer_room.scant_room`). So the true bound is higher by one message, or up to `SCANT_BYTES`, for each
+    owned queue.
 
     Attributes:
         messages, bytes: number of buffered messages, and their bytes.

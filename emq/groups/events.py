@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, get_args
 
 from emq import errors
-from emq.groups.owned import OwnedGroup
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.message import Message
 
 GroupLoop: TypeAlias = Literal["dispatch", "fetch", "lanes", "slots", "settle", "expiry"]

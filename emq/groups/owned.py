@@ -1,8 +1,4 @@
-"""The tree of a host's topics, their groups, and the queues or the slot of each group.
-
-State only: loops are elsewhere. Parts that do not need the rest of the tree have files of their own:
-`emq.groups.waiting_messages`, `emq.groups.owned_queue`, `emq.groups.slot_state`, `emq.groups.capacity`.
-"""
+"""The tree of a host's topics, their groups, and the queues or the slot of each group. State only, no loops."""
 
 from __future__ import annotations
 
@@ -12,9 +8,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 
-from emq.groups.capacity import MIN_BUFFER, Gauge, in_flight_limit
+from emq.groups.capacity import MIN_BUFFER, Gauge, buffer_capacity, in_flight_limit
 from emq.groups.deliveries import UNCOUNTED, Deliveries
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.offset_tracker import Note, OffsetTracker
 from emq.groups.priority import Policy
 from emq.groups.receiver import Receiver
 from emq.groups.slot_state import SlotState
@@ -22,25 +18,16 @@ from emq.groups.waiting_messages import WaitingMessages
 from emq.message import Message
 from emq.quota.charge import Charge, limited
 from emq.quota.counter import Counter, own_counter
-from emq.quota.places import sharing
 from emq.quota.places.sharing import HoldingTimes
 from emq.quota.throttle import Throttle
 from emq.quota.topic_counter import GroupCounter, TopicCounter
+from emq.storage.marks import Marks
 from emq.storage.slot_store import Slot, SlotKind
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import Topic
 
 Handler = Callable[[Message], Awaitable[object]]
 BatchHandler = Callable[[list[Message]], Awaitable[object]]
-
-UNKNOWN_BYTES = 4096
-"""Assumed size of a message, in bytes, before its group has read any."""
-
-SOON_S = 0.1
-"""Seconds after which a group that waited for memory surely reads again."""
-
-SCANT_BYTES = 1 << 20
-"""Most bytes of a queue that a quick topic has in memory beyond its share; one message may be larger."""
 
 WAITS_WEIGHT = 0.25
 """Weight of the newest messages in a topic's `waits`."""
@@ -246,35 +233,6 @@ class OwnedGroup(WaitingMessages):
         """True while a claim from the group's slot is under way."""
         return self.slot is not None and self.slot.claiming
 
-    def memory_room(self, now: float) -> int:
-        """Return how many more messages the group may buffer and leave room for all topics; 0 or less for none."""
-        gauge = self.gauge
-        if not gauge.pressed():
-            return gauge.max_messages
-        owner, waiting = self.owner, self.buffered + self.held
-        hold_s = owner.pace.hold_s(int(now * 1e6)) if owner.pace.known else math.inf
-        messages = sharing.room(sharing.ceiling(gauge.max_messages, hold_s), gauge.messages, waiting)
-        size = self.mean_bytes or UNKNOWN_BYTES
-        held_bytes = int(waiting * self.mean_bytes) + owner.flying
-        room_bytes = sharing.room(sharing.ceiling(gauge.max_bytes, hold_s), gauge.bytes + gauge.flying, held_bytes)
-        return min(messages, int(room_bytes // size))
-
-    def scant_room(self, buffered: int, now: float) -> int:
-        """Return how many more messages to buffer for a queue, lane or slot if `memory_room` returns none.
-
-        A topic with nothing in flight may have one message, a quick topic as many as it starts before it can read
-        again. Otherwise tenants that hang with large messages would slow all others down.
-
-        Args:
-            buffered: messages that the host has buffered of this queue, lane or slot.
-        """
-        owner = self.owner
-        hold_s = owner.pace.hold_s(int(now * 1e6))
-        if not owner.pace.known or hold_s > sharing.UNKNOWN_S:
-            return int(not buffered and not owner.flying)
-        few = min(math.ceil(self.quota * (hold_s + SOON_S)), int(SCANT_BYTES // (self.mean_bytes or UNKNOWN_BYTES)))
-        return max(1, few) - buffered - self.in_flight
-
     def unsaved(self) -> int:
         """Return the number of finished messages that no checkpoint covers; a crash would repeat them."""
         return sum([queue.tracker.total() - queue.covered for queue in self.queues])
@@ -299,27 +257,113 @@ class OwnedGroup(WaitingMessages):
         In a sorted topic, first ask the store whether messages that wait for the key were sent again.
         """
         slot = self.slot
-        if slot is not None and slot.claims is not None and (0, key) in self.blocked:
+        if slot is not None and slot.tell is not None and (0, key) in self.blocked:
             self.running.setdefault(key, 0)
             slot.freed[key] = None
-            slot.claims.look(slot)
+            slot.tell(slot)
         else:
             self.release_key(key)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class OwnedQueue:
+    """A physical queue of an owned group.
+
+    Attributes:
+        priority: index into the topic's priorities.
+        position: the offset to read from next.
+        tracker: the finished offsets.
+        marks: messages read last; they show whether the store has lost messages that were read.
+        saved: the watermark of the last checkpoint. The watermark is the first offset that is not finished.
+        covered: number of finished offsets that the last checkpoint covers; a crash does not repeat them.
+        trimmed: offset below which the store was told to drop messages.
+        notes: of a topic with a retention: past times with the watermarks of those times, oldest first.
+        more: True if the store probably holds messages from `position` on; False while the queue is armed.
+        listed: the queue waits to be read, or is being read.
+        woken: the queue received messages since the last read was sent.
+        dirty: the progress has changed since the last checkpoint.
+        capacity: messages to keep buffered; see `queue_capacity`.
+        expected: messages that the next read may find, estimated from the last read; 0 before the first.
+    """
+
+    group: OwnedGroup
+    priority: int
+    tracker: OffsetTracker
+    horizon_s: InitVar[float]
+    marks: Marks = field(default_factory=Marks)
+    name: str = field(init=False)
+    position: int = field(init=False)
+    saved: int = field(init=False)
+    covered: int = field(init=False)
+    trimmed: int = field(init=False)
+    notes: tuple[Note, ...] = ()
+    more: bool = True
+    woken: bool = False
+    listed: bool = False
+    dirty: bool = False
+    capacity: int = field(init=False)
+    expected: int = 0
+
+    def __post_init__(self, horizon_s: float) -> None:
+        self.name = self.group.owner.topic.queue(self.group.index, self.priority)
+        self.position = self.saved = self.trimmed = self.tracker.watermark
+        self.covered = self.tracker.total()
+        self.capacity = buffer_capacity(self.group.quota, horizon_s)
+
+    def wake(self) -> None:
+        """Note that the store has received messages of the queue."""
+        self.more = self.woken = True
+
+    def enlist(self) -> None:
+        """Note that the queue waits to be read."""
+        self.listed = True
+
+    def delist(self) -> None:
+        """Note that the queue was read, or wants no messages now."""
+        self.listed = False
+
+    def begin_read(self) -> None:
+        """Note that a read is sent; a later wake-up may be for messages that this read does not find."""
+        self.woken = False
+
+    def advance(self, upto: int, exhausted: bool) -> None:
+        """Note that a read ended before offset `upto`.
+
+        Args:
+            upto: the offset from which to read next.
+            exhausted: the read came to the queue's end, and the store armed the queue.
+        """
+        self.group.ahead += upto - self.position
+        self.position = upto
+        self.more = self.woken or not exhausted
+
+    def mark_dirty(self) -> None:
+        """Note that the progress changed for the first time since the last checkpoint."""
+        self.dirty = True
+
+    def begin_save(self) -> None:
+        """Note that the progress so far is about to be saved."""
+        self.dirty = False
+
+    def cover(self, finished: int) -> None:
+        """Note that a checkpoint covers `finished` finished offsets."""
+        self.group.ahead -= finished - self.covered
+        self.covered = finished
 
 
 class OwnedSlot(SlotState):
     """A slot that this host owns, with the group that claims from it.
 
     Attributes:
-        claims: told when there is more to do; None before the slot is acquired.
+        tell: called with the slot when there is more to do; None before the slot is acquired.
     """
 
-    __slots__ = ("claims", "group")
+    __slots__ = ("group", "tell")
 
     def __init__(self, group: OwnedGroup, slot: Slot) -> None:
         super().__init__(slot)
         self.group = group
-        self.claims: Claims | None = None
+        self.tell: Callable[[OwnedSlot], None] | None = None
 
     def until_ms(self, now_ms: int) -> int:
         """Return the due time up to which a claim at `now_ms` takes members; a whole second for that precision."""
@@ -338,24 +382,6 @@ class OwnedSlot(SlotState):
             self.next_ms = min(self.next_ms, due_ms)
         self.rest_ms = min(self.rest_ms, rest_ms or math.inf)
 
-    def begin_settling(self) -> None:
-        """A call that settles members of the slot is under way."""
-        self.settling += 1
-
-    def end_settling(self) -> None:
-        self.settling -= 1
-        if self.suspect and not self.settling:
-            self.look()
-
-    def begin_doubt(self) -> None:
-        """The answer to a verdict was lost; it will be sent again."""
-        self.unsure += 1
-
-    def end_doubt(self) -> None:
-        self.unsure -= 1
-        if not self.unsure:
-            self.look()
-
     def wait_for_room(self) -> None:
         """Wait in the topic's `thirsty` until it has room in flight."""
         if not self.thirsty:
@@ -364,26 +390,8 @@ class OwnedSlot(SlotState):
             self.group.owner.note_waiting()
 
     def look(self) -> None:
-        """The slot has changed: plan the next look at it."""
-        if self.claims is not None:
-            self.claims.look(self)
+        if self.tell is not None:
+            self.tell(self)
 
     def _by_second(self) -> bool:
         return self.slot.kind is SlotKind.FIXED_TIME and self.group.owner.topic.options.precision == "second"
-
-
-class Claims:
-    """Claims from slots, as the dispatcher sees them: it reports when messages cannot start, and when they can again.
-
-    The host claims nothing ahead from a slot: members that wait in the slot merge with later publishes, and claimed
-    messages do not.
-    """
-
-    def stuck(self, group: OwnedGroup, room: bool = False) -> None:
-        """The claimed messages of the group cannot start now; `room`: because the topic has no room in flight."""
-
-    def has_room(self, owner: OwnedTopic) -> None:
-        """The topic has room in flight again, and slots that wait for room."""
-
-    def look(self, slot: OwnedSlot) -> None:
-        """The slot has changed: plan the next look at it."""

@@ -7,8 +7,7 @@ is saved.
 
 from __future__ import annotations
 
-from emq.groups.owned import OwnedGroup
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.groups.priority import STRICT
 from emq.quota.counter import own_counter
 from emq.quota.topic_counter import GroupCounter

@@ -89,6 +89,27 @@ class SlotState:
         self.suspect.add(second)
         self.next_ms = 0
 
+    def begin_settling(self) -> None:
+        """A call that settles members of the slot is under way."""
+        self.settling += 1
+
+    def end_settling(self) -> None:
+        self.settling -= 1
+        if self.suspect and not self.settling:
+            self.look()
+
+    def begin_doubt(self) -> None:
+        """The answer to a verdict was lost; it will be sent again."""
+        self.unsure += 1
+
+    def end_doubt(self) -> None:
+        self.unsure -= 1
+        if not self.unsure:
+            self.look()
+
+    def look(self) -> None:
+        """The slot has changed: plan the next look at it."""
+
     def forget(self) -> None:
         """Forget the claimed members: the group is being released."""
         self.buffered = 0

@@ -12,8 +12,7 @@ from emq.groups import priority
 from emq.groups.capacity import HORIZON_S, buffer_capacity, queue_capacity
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.host.budgets import Budgets
 from emq.host.changing_topics import ChangingTopics
 from emq.host.group_work import GroupWork

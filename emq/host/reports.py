@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from emq import errors
 from emq.groups.events import GroupLoop, HostEvents
-from emq.groups.owned import OwnedGroup
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.assignments import Assignments
 from emq.host.group_work import GroupWork
 from emq.host.passage_loop import PassageLoop

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from emq import message
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedQueue
 from emq.loops.slicing import in_slices
 from emq.storage.answers import of_each
 from emq.storage.log_store import Batch, LogStore, Read

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from emq import errors
 from emq.groups.context import HostContext
-from emq.groups.owned import OwnedGroup
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.loops import pace
 from emq.loops.slicing import in_slices
 from emq.loops.troubles import Troubles

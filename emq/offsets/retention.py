@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 
 from emq.groups.offset_tracker import Note
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedQueue
 
 NOTES = 10
 """Notes of a queue's progress in one retention time; messages therefore stay up to a tenth longer."""

@@ -18,10 +18,9 @@ from emq.fetcher import readiness, slot_claimer
 from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.slot_looks import SlotLooks
 from emq.fetcher.slot_returns import SlotReturns
-from emq.groups import reading_ahead
+from emq.groups import buffer_room, reading_ahead
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedSlot
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot
 from emq.host.reports import Reports
 from emq.loops.troubles import Troubles
 from emq.message import Message
@@ -44,7 +43,7 @@ PLACES: list[tuple[Any, str]] = [
     (Dispatcher, "_end_visit"),
     (Dispatcher, "go_on"),
     (reading_ahead, "startable"),
-    (OwnedGroup, "memory_room"),
+    (buffer_room, "room"),
     (OwnedGroup, "finish_key"),
     (OwnedGroup, "release_key"),
     (OwnedQueue, "begin_read"),

@@ -27,7 +27,7 @@ MUTANTS = (
         "wake-up-before-the-answer-is-forgotten",
         "L",
         "a wake-up that overtakes the answer of an empty read is lost with it",
-        "emq/groups/owned_queue.py",
+        "emq/groups/owned.py",
         "self.more = self.woken or not exhausted",
         "self.more = not exhausted",
         "tests/unit/test_wakeup_race.py::"

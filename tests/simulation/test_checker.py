@@ -15,8 +15,7 @@ from emq.dispatch.flight import Flight
 from emq.fetcher.readiness import Readiness
 from emq.groups import priority
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import Buffers
 from emq.host.ownership import Acquired, Ownership
 from emq.host.retirement import Retirement

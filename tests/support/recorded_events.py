@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from emq.groups.events import HostEvents
-from emq.groups.owned import OwnedGroup
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.message import Message
 
 

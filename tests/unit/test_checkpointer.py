@@ -14,8 +14,7 @@ from emq.clock import ManualClock
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import Note, OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.offsets import checkpointer, retention
 from emq.offsets.checkpointer import Checkpointer

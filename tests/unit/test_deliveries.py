@@ -14,8 +14,7 @@ from emq.groups.capacity import Gauge, in_flight_limit
 from emq.groups.context import HostContext
 from emq.groups.deliveries import NO_HANDLER, OTHERS, QUICK_BITS, RECEIVERS, SIZES, Deliveries, HandlerDeliveries
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.message import Message
 from emq.quota.counter import WindowCounter

@@ -15,8 +15,7 @@ from emq.dispatch.parking import GRID_S
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.loops.lease import Lease
 from emq.message import Message

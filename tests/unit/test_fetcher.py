@@ -20,8 +20,7 @@ from emq.groups import reading_ahead
 from emq.groups.capacity import Gauge, buffer_capacity
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.groups.reading_ahead import is_held
 from emq.loops.lease import Lease

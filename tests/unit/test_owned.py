@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emq.groups import buffer_room
 from emq.groups.capacity import Gauge, buffer_capacity, in_flight_limit
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.groups.reading_ahead import startable
 from emq.message import Message
@@ -105,7 +105,7 @@ def test_what_is_buffered_is_counted_on_the_gauge_and_forgotten_by_discard() -> 
     taken(g)
     assert (gauge.messages, gauge.bytes, g.held) == (1, 5, 1)
     g.push(0, [Message("x", b"x" * 95, offset=3, size=95)])
-    assert g.memory_room(0) <= 0
+    assert buffer_room.room(g, 0) <= 0
     g.discard()
     assert (gauge.messages, gauge.bytes, g.buffered, g.held) == (0, 0, 0, 0)
     assert g.take(0) is None
@@ -116,28 +116,28 @@ def test_in_full_memory_a_quick_topic_buffers_what_it_starts_until_it_reads_agai
     g = group(1, gauge)
     g.quota = 50
     gauge.bytes = 2_000_000
-    assert g.memory_room(0) <= 0
-    assert [g.scant_room(buffered, 0) for buffered in (0, 1)] == [1, 0]
+    assert buffer_room.room(g, 0) <= 0
+    assert [buffer_room.scant_room(g, buffered, 0) for buffered in (0, 1)] == [1, 0]
     for _ in range(20):
         g.owner.pace.began(0)
         g.owner.pace.ended(0, 50_000)
-    assert g.scant_room(0, 0.05) == 8  # of 0.15 s
-    assert g.scant_room(5, 0.05) == 3
+    assert buffer_room.scant_room(g, 0, 0.05) == 8  # of 0.15 s
+    assert buffer_room.scant_room(g, 5, 0.05) == 3
     g.in_flight = 6
-    assert g.scant_room(5, 0.05) < 0
+    assert buffer_room.scant_room(g, 5, 0.05) < 0
     g.in_flight, g.mean_bytes = 0, 400_000.0
-    assert g.scant_room(0, 0.05) == 2
+    assert buffer_room.scant_room(g, 0, 0.05) == 2
     g.mean_bytes = 4e6
-    assert g.scant_room(0, 0.05) == 1
+    assert buffer_room.scant_room(g, 0, 0.05) == 1
 
 
 def test_unknown_topics_fill_half_of_the_memory() -> None:
     gauge = Gauge(max_bytes=1_000_000)
     g = group(1, gauge)
     gauge.flying = 500_000
-    assert g.memory_room(0) <= 0
+    assert buffer_room.room(g, 0) <= 0
     g.owner.pace.passed(1)
-    assert g.memory_room(0) > 0
+    assert buffer_room.room(g, 0) > 0
 
 
 @given(st.data())

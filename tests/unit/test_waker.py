@@ -13,8 +13,7 @@ from emq.fetcher.readiness import AFTER_BUG_S, SLICES, SWEEP_S, Readiness, Waker
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.loops.guard import Guard
 from emq.quota.counter import WindowCounter

@@ -13,8 +13,7 @@ from emq.fetcher.readiness import Readiness
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.groups.owned_queue import OwnedQueue
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.quota.counter import WindowCounter
 from emq.storage.log_store import Batch, LogStore, Read
