@@ -38,6 +38,28 @@ async def test_what_is_watched_is_read_once_and_again_after_a_change_of_another(
         await tree.close()
 
 
+async def test_a_proof_of_life_looks_in_the_same_transaction(tmp_path: Path) -> None:
+    one, other = (DatabaseTree(f"sqlite:///{tmp_path}/tree.db", 10.0) for _ in range(2))
+    for tree in (one, other):
+        await tree.open(lambda state: None)
+        assert tree._looking is not None
+        tree._looking.cancel()
+    await other.create("/a", b"x")
+    told: list[int] = []
+    await one.read("/a", lambda: told.append(1))
+    await one.prove("/")
+    assert not told
+    await other.write("/a", b"y", 0)
+    database = one._session.database
+    assert database is not None
+    with mock.patch.object(database, "run", wraps=database.run) as run:
+        await one.prove("/")
+    assert told
+    assert run.call_count == 1
+    for tree in (one, other):
+        await tree.close()
+
+
 def test_of_two_reads_with_a_change_between_them_none_is_taken_for_the_present_state() -> None:
     for numbers in ((1, 2), (2, 1)):
         watches, aspect = Watches(), Aspect("/a", "node")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import TypeVar, cast
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar, cast
 
 import sqlalchemy as sa
 
@@ -15,7 +15,7 @@ from emq.allocation.tree.database import nodes
 from emq.allocation.tree.database.nodes import SessionGone
 from emq.allocation.tree.database.session import RENEWALS, RETRY_S, Session
 from emq.allocation.tree.protocol import Node, OnChange, SessionState, check, split
-from emq.allocation.tree.watches import UNKNOWN, Aspect, Watches
+from emq.allocation.tree.watches import UNKNOWN, Aspect, Watch, Watches
 from emq.loops import pace
 from emq.loops.guard import Guard
 
@@ -24,8 +24,9 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.5
 """Seconds between two looks of a client for changes. A look is one small query."""
 
-LOOK_ALONE_S = 1.0
-"""Seconds between two looks while no other session exists; a client that joins may wait this long to be noticed.
+LOOK_ALONE_S = 1.5
+"""Seconds between two looks while no other session exists; a client that joins may wait this long to be noticed. Mostly
+less: `prove` looks, too.
 
 A client looks at once after its own changes."""
 
@@ -67,7 +68,7 @@ class DatabaseTree:
         self._anew = False
         self._changes = 0  # begun and ended, by this client
         self._alone = False
-        self._stirred_s = float("-inf")
+        self._stirred_s = self._looked_s = float("-inf")
         self._looking: asyncio.Task[None] | None = None
 
     async def open(self, on_session: Callable[[SessionState], None]) -> None:
@@ -102,7 +103,19 @@ class DatabaseTree:
         return written
 
     async def prove(self, path: str) -> None:
-        await self._session.change(nodes.renew)  # whose row is as good a proof as the node
+        """See `Tree.prove`: renew the session, whose row is as good a proof as the node. The same call looks."""
+        look = self._begin_look()
+
+        def renewed(connection: sa.Connection, session: int) -> nodes.Glance:
+            nodes.renew(connection, session)
+            return look.ask(connection)
+
+        try:
+            glance = await self._session.change(renewed)
+        except BaseException:
+            self._anew = True
+            raise
+        await self._tried(self._end_look(look, glance))
 
     async def delete(self, path: str) -> None:
         await self._change(lambda c, session: nodes.delete(c, session, path))
@@ -121,13 +134,19 @@ class DatabaseTree:
         while True:
             stirred = time.monotonic() - self._stirred_s < STIR_S
             pause_s = LOOK_ALONE_S if self._alone else LOOK_SOON_S if stirred else LOOK_S
-            await pace.wait(self._kick, min(pause_s, self.timeout_s / RENEWALS))
+            pause_s = min(pause_s, self.timeout_s / RENEWALS)
+            await pace.wait(self._kick, max(LOOK_SOON_S, self._looked_s + pause_s - time.monotonic()))
+            if not self._kick.is_set() and time.monotonic() < self._looked_s + pause_s - pace.GRID_S:
+                continue  # `prove` has looked meanwhile
             self._kick.clear()
             await self._try_to_look()
 
     async def _try_to_look(self) -> None:
+        await self._tried(self._look())
+
+    async def _tried(self, looking: Awaitable[None]) -> None:
         try:
-            await self._look()
+            await looking
         except errors.DatabaseUnavailable as exc:
             await self._interrupted(exc)
         except SessionGone:
@@ -145,16 +164,19 @@ class DatabaseTree:
     async def _look(self) -> None:
         """Renew the session, call the functions that watch a changed node, and end the sessions that are over."""
         await self._session.renew()
-        session = self._session.id
-        number, watched = None if self._anew else self._number, self._watches.now()
-        self._anew = False
-        paths = {aspect.path for aspect in watched}
-        glance = await self._session.run(lambda c: nodes.glance(c, number, paths), read_only=True)
-        self._number = glance.number
-        if session not in {sighting.id for sighting in glance.sessions}:
-            raise SessionGone(f"session {session} has ended")
+        look = self._begin_look()
+        await self._end_look(look, await self._session.run(look.ask, read_only=True))
+
+    def _begin_look(self) -> _Look:
+        anew, self._anew = self._anew, False
+        return _Look(self._session.id, None if anew else self._number, self._watches.now())
+
+    async def _end_look(self, look: _Look, glance: nodes.Glance) -> None:
+        self._number, self._looked_s = glance.number, time.monotonic()
+        if look.session not in {sighting.id for sighting in glance.sessions}:
+            raise SessionGone(f"session {look.session} has ended")
         self._alone = len(glance.sessions) == 1
-        for aspect, watch in watched.items():
+        for aspect, watch in look.watched.items():
             numbers = glance.numbers
             if numbers is None or nodes.seen(numbers, aspect) == watch.number:
                 continue
@@ -192,3 +214,18 @@ class DatabaseTree:
         finally:
             self._changes += 1
             self._watches.forget_values()
+
+
+class _Look(NamedTuple):
+    """A look at the tree that has begun.
+
+    Attributes:
+        number: the tree's number at the last look; None to compare every watched node.
+    """
+
+    session: int
+    number: int | None
+    watched: dict[Aspect, Watch]
+
+    def ask(self, connection: sa.Connection) -> nodes.Glance:
+        return nodes.glance(connection, self.number, {aspect.path for aspect in self.watched})
