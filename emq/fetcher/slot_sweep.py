@@ -36,7 +36,7 @@ class SlotSweep:
         """Inspect all slots once in `SWEEP_S`, a part of them in each step. Ends by cancellation."""
         while True:
             slots = list(self._slots.values())
-            steps = max(1, -(-len(slots) // SWEEP_SLOTS), math.ceil(SWEEP_S) - 1)
+            steps = max(-(-len(slots) // SWEEP_SLOTS), math.ceil(SWEEP_S) - 1) if slots else 1
             size = -(-len(slots) // steps)
             begin = self._clock.now()
             for step in range(steps):

@@ -27,10 +27,13 @@ class ChangingTopics:
         self._shrunk: set[str] = set()
         self._moving: set[str] = set()
         self._wake = asyncio.Event()
+        self._some_shrunk = asyncio.Event()
 
     def follow(self, topic: Topic) -> None:
         """Note whether a new or changed topic is changing now."""
         (self._shrunk.add if topic.groups > topic.active_groups else self._shrunk.discard)(topic.name)
+        if self._shrunk:
+            self._some_shrunk.set()
         (self._moving.add if topic.earlier else self._moving.discard)(topic.name)
         if self._moving:
             self._wake.set()
@@ -46,6 +49,12 @@ class ChangingTopics:
             topic = self.topics.get(name)
             if topic is not None and topic.group(topic.groups - 1) in self._groups:
                 yield topic
+
+    async def until_some_shrunk(self) -> None:
+        """Wait until some topic has retired groups, wherever they are."""
+        if not self._shrunk:
+            self._some_shrunk.clear()
+        await self._some_shrunk.wait()
 
     def moving(self) -> list[OwnedTopic]:
         """Return the topics with groups here whose keys may be moving between groups."""

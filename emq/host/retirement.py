@@ -30,7 +30,7 @@ from emq.topics.model import Topic
 log = logging.getLogger(__name__)
 
 RETIRE_S = 0.5
-"""Seconds between looks at the shrunk topics; mostly there are no such topics."""
+"""Seconds between looks at the shrunk topics, while there are any."""
 
 GROUPS = 2_000
 """Retired groups up to which looks keep their interval; with more groups, looks come less often."""
@@ -63,6 +63,9 @@ class Known(Protocol):
     def shrunk(self) -> Iterable[Topic]:
         """Return the topics to look at: those with more `groups` than `active_groups`."""
         ...
+
+    async def until_some_shrunk(self) -> None:
+        """Wait until there may be such topics."""
 
 
 class Sealed(NamedTuple):
@@ -136,6 +139,8 @@ class Retirement:
                 await self._try(name, self._rescue(name))
             for name in [name for name, sealed in self._has_sealed.items() if self._has_grown(name, sealed)]:
                 await self._try(name, self._open(name))
+            if not (shrunk or self._unrescued or self._has_sealed):
+                await self._known.until_some_shrunk()
 
     async def _try(self, topic: str, work: Coroutine[Any, Any, object]) -> None:
         """Await the work; a failure of one topic must not stop the others."""

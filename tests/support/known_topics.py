@@ -16,3 +16,6 @@ class KnownTopics:
     def shrunk(self) -> Iterator[Topic]:
         """Yield the topics with retired groups."""
         return (topic for topic in list(self.topics.values()) if topic.groups > topic.active_groups)
+
+    async def until_some_shrunk(self) -> None:
+        """Return at once: the tests change the topics as they like."""
