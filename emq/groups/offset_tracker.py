@@ -24,10 +24,11 @@ class OffsetTracker:
 
     __slots__ = ("_ends", "_starts", "watermark")
 
+    _ends: list[int]  # exists together with `_starts`
+
     def __init__(self, watermark: int, finished: Iterable[tuple[int, int]] = ()) -> None:
         self.watermark = watermark
         self._starts: list[int] | None = None
-        self._ends: list[int] = []
         for start, end in finished:
             self.finish_range(start, end)
 

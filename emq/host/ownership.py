@@ -26,7 +26,7 @@ from emq.offsets.checkpoints import Checkpoint
 from emq.quota.charge import limited
 from emq.storage import marks
 from emq.storage.answers import Failure, unexpected
-from emq.storage.names import index_of, parts_of, topic_of
+from emq.storage.names import parts_of
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import Topic, quota_of
 from emq.trail import events
@@ -118,16 +118,14 @@ class Ownership:
         refused: set[str] = set()
         waiting: dict[str, Failure] = {}
         while True:
-            wanted = {
-                g: e
-                for g, e in assigned.items()
-                if (t := self.topics.get(topic_of(g)))
-                and index_of(g) < t.groups
-                and g not in refused
-                and g not in waiting
-            }
-            topics = {name: self.topics[name] for name in map(topic_of, wanted)}
-            queues = {group: self.topics[topic_of(group)].queues(index_of(group)) for group in wanted}
+            wanted: dict[str, int] = {}
+            topics: dict[str, Topic] = {}
+            queues: dict[str, list[str]] = {}
+            for name, epoch in assigned.items():
+                topic_name, index = parts_of(name)
+                topic = self.topics.get(topic_name)
+                if topic is not None and index < topic.groups and name not in refused and name not in waiting:
+                    wanted[name], topics[topic_name], queues[name] = epoch, topic, topic.queues(index)
             newly_refused = await self.takeover.fence(wanted, queues, waiting)
             if newly_refused:
                 refused |= newly_refused
@@ -145,24 +143,21 @@ class Ownership:
         async for name in in_slices([name for name in wanted if name not in waiting]):
             if not still():
                 return Acquired()
-            if self._may_build(name, saved):
+            topic_name, index = parts_of(name)
+            topic = self.topics.get(topic_name)
+            if topic is not None and (topic is topics[topic_name] or _still_has(topic, index, saved)):
                 try:
-                    self._take(name, wanted[name], saved)
+                    self._take(topic, index, wanted[name], saved)
                 except Exception as exc:  # a failure of one group must not keep the host from the others
                     waiting[name] = unexpected(exc)
                     if (group := self.groups.get(name)) is not None:
                         self.forget(group)
         return Acquired(sorted(refused), waiting)
 
-    def _may_build(self, name: str, saved: Mapping[str, Checkpoint]) -> bool:
-        """Return True if the catalog still has the group as it was when the checkpoints were read."""
-        topic, index = self.topics.get(topic_of(name)), index_of(name)
-        return topic is not None and index < topic.groups and all(q in saved for q in topic.queues(index))
-
-    def _take(self, name: str, epoch: int, saved: Mapping[str, Checkpoint]) -> None:
-        group = self._build(name, epoch, saved)
+    def _take(self, topic: Topic, index: int, epoch: int, saved: Mapping[str, Checkpoint]) -> None:
+        group = self._build(topic, index, epoch, saved)
         if self._trail.enabled:
-            self._trail.record(events.Owned(self._clock.now_us(), *parts_of(name), epoch))
+            self._trail.record(events.Owned(self._clock.now_us(), topic.name, index, epoch))
         self.work.lanes.acquire(group)
         if group.slot is not None:
             self.work.slots.acquire(group.slot)
@@ -204,18 +199,16 @@ class Ownership:
         group.lost = True
         self.forget(group)
 
-    def _build(self, name: str, epoch: int, saved: Mapping[str, Checkpoint]) -> OwnedGroup:
-        topic = self.topics[topic_of(name)]
+    def _build(self, topic: Topic, index: int, epoch: int, saved: Mapping[str, Checkpoint]) -> OwnedGroup:
         owner = self.owned.get(topic.name) or self._owner(topic)
-        index = index_of(name)
         quota = quota_of(topic, index)
         counter = limited(owner.counter.join(index, self._clock.now()), owner.charge, owner.throttle)
         group = OwnedGroup(owner, index, epoch, counter, priority.policy_for(topic), self._gauge)
         group.quota = quota
         group.capacity = buffer_capacity(quota, HORIZON_S, topic.may_expire)
         self.owned[topic.name] = owner
-        owner.groups[index] = self.groups[name] = group
-        self.consumed[name] = epoch
+        owner.groups[index] = self.groups[group.name] = group
+        self.consumed[group.name] = epoch
         self.taken += 1
         if topic.is_sorted:
             group.slot = OwnedSlot(group, topic.slot(index))
@@ -227,7 +220,7 @@ class Ownership:
             queue = OwnedQueue(group, i, tracker, HORIZON_S, marks.Marks(checkpoint.marks))
             queue.notes, queue.capacity = checkpoint.notes, queue_capacity(group.capacity, i, len(topic.priorities))
             group.add(queue)
-            self.queues[queue_name] = queue
+            self.queues[queue.name] = queue
         group.allowance = self.work.checkpointer.allowance(group)
         self._budgets.acquired(group)
         return group
@@ -306,3 +299,8 @@ class Ownership:
     def rebind(self, pattern: str) -> None:
         """Bind the owned topics that match `pattern` again, in slices, after a handler or receiver was bound."""
         self._updates.rebind(pattern)
+
+
+def _still_has(topic: Topic, index: int, saved: Mapping[str, Checkpoint]) -> bool:
+    """Return True if a changed topic has the group as it was when the checkpoints were read."""
+    return index < topic.groups and all(queue in saved for queue in topic.queues(index))
