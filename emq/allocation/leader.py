@@ -155,7 +155,8 @@ class Leader:
     async def _elected(self) -> bool:
         if not self._tree.session:
             return False
-        names = await self._tree.children(self._paths.leader)
+        # The leader watches the candidates, so that its checks cost no query. If all did, each change would wake all.
+        names = await self._tree.children(self._paths.leader, self._changed.set if self.leading else None)
         if self._candidate not in names:
             await self._stand(names)
             names = await self._tree.children(self._paths.leader)
