@@ -10,6 +10,7 @@ from emq.storage.environment import Environment
 from emq.storage.log_store import Put
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq_push.endpoint import Endpoints
+from emq_stores.sql import rows
 from emq_stores.sql.rows import KnownRows
 from emq_stores.sql.store import open_store
 from support.rig import Seen, rig
@@ -82,11 +83,13 @@ async def test_a_host_forgets_topics_that_were_deleted() -> None:
             assert sizes == dict.fromkeys(sizes, 0)
 
 
-async def test_a_sql_store_remembers_a_bounded_number_of_rows(tmp_path: object) -> None:
+async def test_a_sql_store_remembers_a_bounded_number_of_rows(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "KNOWN", 500)
     store = await open_store(f"sqlite:///{tmp_path}/store.db", Environment.ONLINE)
     try:
         known = store.log._known
-        known._most = 500
         for start in range(0, 5_000, 250):
             await store.log.put([Put(f"t{n}/0/mid", [b"x"]) for n in range(start, start + 250)])
             assert len(known._queues) <= 500

@@ -15,7 +15,6 @@ from emq_push.cli import pushing
 from emq_push.records.endpoints import EndpointSettings
 from emq_push.records.tenants import TenantSettings
 from emq_push.service.tenants import TenantService
-from emq_push.service.upkeep import Upkeep
 from support import push_api
 from support.emq_shell import shell
 from support.http_receiver import HttpReceiver
@@ -183,7 +182,7 @@ async def test_an_endpoint_made_just_before_a_crash_is_paused_with_its_tenant(mo
             await service.create("acme", EndpointSettings(url="http://127.0.0.1:9/"), "test")
         monkeypatch.setattr(service, "fit", fit)
         [made] = (await api("GET", ENDPOINTS))["data"]
-        await Upkeep(api.service).tidy_delivered()
+        await api.service.upkeep().tidy_delivered()
         assert "push.paused" in (await api.app.catalog.get(f"acme.{made['id']}")).options.attributes
 
 
@@ -208,7 +207,7 @@ async def test_upkeep_completes_what_does_not_follow_its_tenant() -> None:
         made = await api("POST", ENDPOINTS, {"url": "http://127.0.0.1:9/"}, status=201)
         for name in ("acme", f"acme.{made['id']}"):
             await api.app.update_topic(name, qps=7)
-        await Upkeep(api.service).tidy_delivered()
+        await api.service.upkeep().tidy_delivered()
         assert {(await api.app.catalog.get(name)).qps for name in ("acme", f"acme.{made['id']}")} == {100}
 
 
