@@ -225,6 +225,8 @@ class Waker:
             queues, lanes = list(self._queues.values()), list(self._groups)
             for i in range(SLICES):
                 await pace.rest(SWEEP_S / SLICES)
+                if not lanes:
+                    break  # the host has its groups from now on, perhaps
                 now_s = asyncio.get_running_loop().time()
                 if (broken := self._broken()) != self._doubted and now_s - looked_s >= AFTER_BUG_S:
                     looked_s = now_s

@@ -94,6 +94,17 @@ async def test_a_few_queues_are_swept_as_well() -> None:
 
 
 @virtual
+async def test_a_sweep_that_began_before_the_host_had_groups_comes_to_them_as_soon() -> None:
+    bench = Bench(0)
+    sweeping = asyncio.create_task(bench.waker.sweep())
+    await asyncio.sleep(5)
+    bench.add("t0")
+    await asyncio.sleep(SWEEP_S)
+    sweeping.cancel()
+    assert bench.woken == [*bench.queues]
+
+
+@virtual
 async def test_a_store_in_doubt_has_queues_lanes_and_slots_looked_at() -> None:
     bench = Bench(2, None)
     group = bench.add("s", Kind.PRIORITY)
