@@ -6,19 +6,20 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from emq_web import problems
-from emq_web.admission import ADMITTED
+from emq_web.admission import ADMITTED, Head
 from emq_web.limits import STRANGERS
 from emq_web.problems import Problem
 
 HEAD_S = 10.0
 """Seconds within which the head of a request must be here, from its first byte or from the connection."""
 HEAD_BYTES = 64 << 10
-"""Most bytes of the head of a request."""
+"""Most bytes of the head of a request, and of what comes at a stretch beside the bytes of a body, such as trailers."""
 READ_S = 30.0
-"""Seconds within which a client must read enough of an answer for the rest to be written."""
+"""Seconds within which a client must read enough of an answer for the rest to be written, and the last of it."""
 PIECE = 8 << 10
 """Most bytes that the parser gets at once. The head that begins within a piece counts from the next piece on."""
 DROPPED = 1 << 20
@@ -103,12 +104,25 @@ class Connection(HttpToolsProtocol):
         if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
             self._begin()
         before = self._deadline
-        super().data_received(data)
-        if self._deadline is not None and self._refusal is None:
+        self._feed(data)
+        if self._refusal is None and (self._deadline is not None or self._is_in_body):
             # Of data with the end of one request and the begin of the next head, the bytes of this head are not known.
             self._head_bytes += len(data) if self._deadline is before else 1
             if self._head_bytes > HEAD_BYTES:
                 self._refuse(_head_too_large())
+
+    def _feed(self, data: bytes) -> None:
+        """Parse data. Who asks for another protocol gets HTTP/1.1, and so do the requests behind."""
+        self._unset_keepalive_if_required()
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as exc:
+                data = data[exc.args[0] :]
+            except httptools.HttpParserError:
+                self.send_400_response("")
+                return
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -116,6 +130,10 @@ class Connection(HttpToolsProtocol):
             self._begin()
         told: Any = {ADMITTED: self._admitted}
         self.scope["extensions"] = told
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_in_body:  # a trailer has not been checked as headers are, and nobody asks for one
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._end()
@@ -126,10 +144,17 @@ class Connection(HttpToolsProtocol):
             self._wrong = _malformed(f"the request has more than one header {wrong[0]}; send it once")
         elif b"host" not in names and self.parser.get_http_version() == "1.1":
             self._wrong = _malformed("the request has no header host")
+        elif self.parser.should_upgrade() and Head.of(dict(self.headers)).is_there:
+            # The parser takes the body for the other protocol.
+            self._wrong = _malformed("the request has a body and asks for another protocol; send no header upgrade")
         if self._wrong is not None:
             raise ValueError(self._wrong.detail)  # the parser ends here, and calls `send_400_response`
         super().on_headers_complete()
         self._is_in_body = True
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._is_in_body = False
@@ -141,8 +166,13 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         is_last = not self.pipeline
         super().on_response_complete()
-        if is_last and self._refusal is not None:
+        if self.transport.is_closing():
+            self._leave()
+        elif is_last and self._refusal is not None:
             self._tell(self._refusal)
+
+    def timeout_keep_alive_handler(self) -> None:
+        self._leave()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
@@ -185,11 +215,18 @@ class Connection(HttpToolsProtocol):
             self._deadline = None
 
     def _close(self) -> None:
-        if self._head_bytes:
+        if self.flow.read_paused:  # by the API, until an answer is there: the rest of the head may have come long ago
+            self._deadline = asyncio.get_running_loop().call_later(HEAD_S, self._close)
+        elif self._head_bytes:
             self._refuse(Problem(408, "too_slow", f"the head did not come within {HEAD_S:g} s"))
         else:
-            self._end()
-            self.transport.close()
+            self._leave()
+
+    def _leave(self) -> None:
+        """Close the connection. The transport would wait for ever for a client that does not read what is left."""
+        self._end()
+        self.transport.close()
+        self._deadline = asyncio.get_running_loop().call_later(READ_S, self.drop)
 
     def _refuse(self, problem: Problem) -> None:
         """Answer what cannot be read, after the answers of the requests before it, and end the connection.
@@ -209,7 +246,7 @@ class Connection(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
             if cycle.response_started:
-                self.transport.close()
+                self._leave()
         if is_next:
             self._tell(problem)
         else:
@@ -225,7 +262,7 @@ class Connection(HttpToolsProtocol):
         self.transport.write_eof()
         self.flow.resume_reading()
         self._unset_keepalive_if_required()
-        self._deadline = asyncio.get_running_loop().call_later(DROPPED_S, self.transport.close)
+        self._deadline = asyncio.get_running_loop().call_later(DROPPED_S, self._leave)
 
     def _drop(self, size: int) -> None:
         """Drop bytes of a refused client; read no more while the refusal waits for the answers before it."""
@@ -233,7 +270,7 @@ class Connection(HttpToolsProtocol):
         if self._deadline is None:
             self.flow.pause_reading()
         elif self._dropped > DROPPED:
-            self.transport.close()
+            self._leave()
 
 
 def _malformed(why: str) -> Problem:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from emq_push.records.tenants import TenantSettings
@@ -19,6 +19,7 @@ from emq_web import connections
 from emq_web.connections import Connection, Doors
 from emq_web.limits import Limits
 from support.live_api import Live, live
+from support.loops import on_both_loops
 
 LONG_S = 30.0
 """Seconds that a busy machine may need for what takes a moment."""
@@ -103,6 +104,7 @@ MALFORMED = {
     "a length below nothing": b"Content-Length: -1\r\n\r\n",
     "two hosts": b"Host: b\r\n\r\n",
     "a bad header": b"bad header\r\n\r\n",
+    "another protocol, with a body": b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}",
 }
 
 
@@ -145,6 +147,18 @@ def test_a_head_as_large_as_it_may_be_is_read_behind_others(api: Live) -> None:
     large = publish(api).replace(b"Host: a\r\n", b"Host: a\r\n" + FILLER[: 7 * len(FILLER) // 12])
     last = publish(api).replace(b"Host: a\r\n", b"Host: a\r\nConnection: close\r\n")
     assert answers(talk(api, publish(api) + large * 3 + last)) == [(202, "")] * 5
+
+
+@pytest.mark.parametrize("protocol", ["h2c", "websocket"])
+def test_requests_behind_one_for_another_protocol_are_answered(api: Live, protocol: str) -> None:
+    asking = f"GET /v1/openapi.json HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n".encode()
+    last = publish(api).replace(b"Host: a\r\n", b"Host: a\r\nConnection: close\r\n")
+    assert answers(talk(api, asking + publish(api) + asking + last)) == [(200, ""), (202, "")] * 2
+
+
+def test_trailers_without_end_are_cut(api: Live) -> None:
+    sent = begin(api) + CHUNKED + b"2\r\n{}\r\n0\r\n"
+    assert answers(talk(api, publish(api) + sent, FILLER)) == [(202, ""), (431, "head_too_large")]
 
 
 def test_nothing_is_said_behind_a_request_that_ends_the_connection(api: Live) -> None:
@@ -294,3 +308,76 @@ async def test_a_head_that_does_not_end_is_refused_behind_a_slow_answer() -> Non
         slow.released.release()
         assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
         assert answers(await reader.read()) == [(408, "too_slow")]
+
+
+async def test_a_trailer_is_no_header() -> None:
+    """Of a header in front and a trailer, a proxy and the API could take different ones."""
+    seen = []
+
+    class Looking(Slow):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            self.released.release()
+            await super().__call__(scope, receive, send)
+            seen.extend(scope["headers"])
+
+    async with asyncio.timeout(LONG_S), talking(Looking()) as (reader, writer):
+        writer.write(POST + b"Connection: close\r\n" + CHUNKED + b"2\r\n{}\r\n0\r\nIdempotency-Key: a\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+    assert [name for name, _ in seen] == [b"host", b"connection", b"transfer-encoding"]
+
+
+async def test_a_head_that_the_api_does_not_read_yet_is_not_refused() -> None:
+    class Deaf(Slow):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            async def nothing() -> Message:
+                return {"type": "http.request", "body": b""}
+
+            await super().__call__(scope, nothing, send)
+
+    slow = Deaf()
+    async with asyncio.timeout(LONG_S), talking(slow) as (reader, writer):
+        writer.write(get("/1") + get("/2") + b"GET /3 HTT")
+        await slow.begun.acquire()
+        [connection] = slow.connections
+        while not connection._head_bytes:
+            await asyncio.sleep(0)
+        assert connection.flow.read_paused
+        assert connection._deadline is not None
+        connection._deadline.cancel()
+        connection._close()  # as the deadline does
+        writer.write(b"P/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        for _ in range(3):
+            slow.released.release()
+        assert (await reader.read()).count(b"HTTP/1.1 200 ") == 3
+        assert slow.asked == ["/1", "/2", "/3"]
+
+
+@pytest.mark.parametrize("ending", ["a request that ends it", "a refusal", "the end of waiting for a request"])
+@on_both_loops
+async def test_a_connection_that_ends_waits_for_no_reader_for_ever(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left is too little to pause the writing."""
+    monkeypatch.setattr(connections, "READ_S", 0.01)
+    monkeypatch.setattr(connections, "DROPPED_S", 0.01)
+    slow = Slow()
+    async with asyncio.timeout(LONG_S), talking(slow) as (_, writer):
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(
+            get("/1").replace(b"a\r\n", b"a\r\nConnection: close\r\n") if "request that" in ending else get("/1")
+        )
+        await slow.begun.acquire()
+        [connection] = slow.connections
+        connection.transport.set_write_buffer_limits(high=1 << 30)
+        while connection.transport.get_write_buffer_size() < 1_000:
+            connection.transport.write(b"x" * 1_000_000)
+            await asyncio.sleep(0)
+        slow.released.release()
+        while not slow.connections[0].cycle.response_complete:
+            await asyncio.sleep(0)
+        if ending == "a refusal":
+            connection._refuse(connections._malformed("it is"))
+        elif ending == "the end of waiting for a request":
+            connection.timeout_keep_alive_handler()
+        while connection._doors._count:
+            await asyncio.sleep(0.001)
