@@ -53,8 +53,10 @@ class HostingApp(HookedApp):
         self._running: asyncio.Task[Any] | None = None  # in which `run` runs; None while this app is no host
         self._ended = asyncio.Event()
         self._becoming_host = asyncio.Lock()
+        self._is_closing = False
 
     async def __aexit__(self, *exc_info: object) -> None:
+        self._is_closing = True  # a `receive` that waits for the catalog's answer makes no host any more
         try:
             await self._background.stop()
             # Somebody may have made `run` a task of his own: end it before the store and the database close.
@@ -62,7 +64,10 @@ class HostingApp(HookedApp):
                 self.stop()
                 await self._ended.wait()
         finally:
-            await super().__aexit__(*exc_info)
+            try:
+                await super().__aexit__(*exc_info)
+            finally:
+                self._is_closing = False
 
     @property
     def throttles(self) -> Throttles:
@@ -191,10 +196,12 @@ class HostingApp(HookedApp):
                 another database; stop that host first.
             InvalidSettings: the address of the setting `metrics` is taken.
             HookFailed: a start-up hook for hosts failed.
-            WrongState: the app is a host already.
+            WrongState: the app is a host already, or not open.
         """
         if self._running is not None:
             raise _is_host_already()
+        if self._is_closing or not self.is_open:
+            raise errors.WrongState("the App is not open; use `async with app:`")
         self._running = asyncio.current_task()
         self._ended.clear()
         try:

@@ -11,6 +11,7 @@ from emq.groups.events import HostEvents
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Handlers
 from emq.host.host import Host
+from emq.topics.model import Topic
 from support.rig import Rig, rig
 from support.virtual import virtual
 from support.waiting import until
@@ -199,6 +200,34 @@ async def test_whoever_receives_hears_that_the_host_has_ended() -> None:
         await asyncio.sleep(0.1)
         with pytest.raises(errors.HostConflict, match="another host"):
             await app.receive("t", timeout_s=1)
+
+
+async def test_an_app_that_closes_or_is_closed_becomes_no_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answered = asyncio.Event(), asyncio.Event()
+    async with asyncio.timeout(60):
+        async with App(store="memory:") as app:
+            await app.create_topic("t", qps=100)
+            get = app.catalog.get
+
+            async def slow(topic: str) -> Topic:
+                found = await get(topic)
+                asked.set()
+                await answered.wait()
+                return found
+
+            @app.on_shutdown
+            async def answer() -> None:
+                answered.set()
+                await asyncio.wait([receiving])
+
+            monkeypatch.setattr(app.catalog, "get", slow)
+            receiving = asyncio.create_task(app.receive("t", timeout_s=1))
+            await asked.wait()
+        for late in (receiving, app.receive("t", timeout_s=1), app.run()):
+            with pytest.raises(errors.WrongState, match="the App is not open"):
+                await late
+        async with app, app.running() as host:
+            assert app.host is host, "it may be opened again"
 
 
 @virtual
