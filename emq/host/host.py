@@ -89,7 +89,7 @@ class Host:
             store, ownership.queues, ownership.groups, self.work.readiness, context, self.guard.broken.total
         )
         passages = PassageStore(checkpoints.database, checkpoints.environment, checkpoints.stores)
-        self.passage = PassageLoop(store.log, passages, storage.catalog, ownership, context)
+        self.passage = PassageLoop(store, passages, storage.catalog, ownership, context)
         self.retirement = Retirement(storage.catalog, store, checkpoints, ownership.changing, clock)
         self.orphans = OrphanWatch(store, storage.catalog, ownership.topics, membership)
         self.catalog = CatalogLoop(storage, membership, ownership, self.orphans, options.catalog_poll_s)

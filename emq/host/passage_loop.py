@@ -19,7 +19,8 @@ from emq.host.ownership import Ownership
 from emq.host.unread_layouts import Unread, UnreadLayouts
 from emq.loops.slicing import in_slices
 from emq.storage.answers import FAILURES, of_each
-from emq.storage.log_store import Bounds, LogStore, Trim
+from emq.storage.log_store import Bounds, Trim
+from emq.storage.store import Store
 from emq.topics import changing, forgotten_layouts
 from emq.topics.catalog import Catalog
 from emq.topics.key_layouts import KeyGate
@@ -66,7 +67,7 @@ class PassageLoop:
 
     def __init__(
         self,
-        log_store: LogStore,
+        store: Store,
         passages: PassageStore,
         catalog: Catalog,
         ownership: Ownership,
@@ -74,14 +75,15 @@ class PassageLoop:
     ) -> None:
         self._clock = context.clock
         self._events = context.events
-        self._log = log_store
+        self._store = store
+        self._log = store.log
         self._passages = passages
         self._catalog = catalog
         self._ownership = ownership
         self._known: dict[tuple[str, int, int], Passage] = {}
         self._passed: dict[str, dict[int, int]] = {}
         self._doubted: dict[str, OwnedGroup] = {}
-        self._unread = UnreadLayouts(log_store)
+        self._unread = UnreadLayouts(store.log)
         self._ahead: dict[str, int] = {}
         self._progress: tuple[dict[str, int], dict[tuple[str, int], tuple[int, int]]] | None = None
 
@@ -118,7 +120,7 @@ class PassageLoop:
     async def _catch_up(self, _: Sequence[OwnedTopic]) -> None:
         for name, layout in list(self._ahead.items()):
             with contextlib.suppress(errors.UnknownTopic):
-                await forgotten_layouts.catch_up(self._log, self._catalog, name, layout)
+                await forgotten_layouts.catch_up(self._store, self._catalog, name, layout)
             if self._ahead[name] == layout:
                 del self._ahead[name]
 

@@ -52,7 +52,7 @@ class Producer:
         trail = trail or NullTrail()
         self._ids = message.IdSource()
         self._router = Router(catalog)
-        reopened = reopening.Reopening(store.log, catalog, self._router)
+        reopened = reopening.Reopening(store, catalog, self._router)
         self._queues = log_topics.QueueProducer(store.log, self._router, reopened, self._ids, trail, clock)
         self._slots = sorted_topics.SlotProducer(store.sorted, self._router, trail, clock)
         self._lanes = delayed_messages.LaneProducer(store.lanes, trail, clock, self._router.topic_now)

@@ -12,7 +12,7 @@ import asyncio
 from emq import errors
 from emq.producer.router import Router
 from emq.producer.routes import Route
-from emq.storage.log_store import LogStore
+from emq.storage.store import Store
 from emq.topics import forgotten_layouts
 from emq.topics.catalog import Catalog
 
@@ -40,8 +40,8 @@ def unopened(topic: str) -> errors.StoreUnavailable:
 class Reopening:
     """Finds the way of messages that a queue has refused."""
 
-    def __init__(self, log_store: LogStore, catalog: Catalog, router: Router) -> None:
-        self._log = log_store
+    def __init__(self, store: Store, catalog: Catalog, router: Router) -> None:
+        self._store = store
         self._catalog = catalog
         self._router = router
         self._catching_up = asyncio.Lock()
@@ -59,6 +59,6 @@ class Reopening:
             return route
         async with self._catching_up:  # one does it for all publishers of this process
             if (await self._router.route(topic)).topic.layout < layout:
-                await forgotten_layouts.catch_up(self._log, self._catalog, topic, layout)
+                await forgotten_layouts.catch_up(self._store, self._catalog, topic, layout)
                 await self._router.refresh()
         return await self._router.route(topic)

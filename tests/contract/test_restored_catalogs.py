@@ -19,12 +19,16 @@ from emq.host.retirement import Retirement
 from emq.host.surroundings import Services, Storage
 from emq.message import Message
 from emq.observe.admin import Admin
+from emq.observe.deletion import Deletion
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
+from emq.storage.log_store import Trim
 from emq.storage.store import Store
+from emq.topics import forgotten_layouts
 from emq.topics.catalog import Catalog
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
+from emq.trail.sink import NullTrail
 from support.doubles import InlineDatabase
 from support.known_topics import KnownTopics
 from support.rig import ENVIRONMENT, bound, running
@@ -107,3 +111,16 @@ async def test_one_message_is_enough_to_notice_it(place: Place) -> None:
     assert await place.producer().publish(forgotten.name, b"one", key=key)
     assert await place.producer().publish(forgotten.name, b"two", key=key)
     assert await place.consumed(2) == {b"one", b"two"}
+
+
+async def test_a_topic_that_is_being_deleted_stays_sealed(place: Place) -> None:
+    """What is published after the deletion has counted the messages would be lost with the topic."""
+    forgotten = await place.forgetful(1, 2)
+    topic = await place.catalog.get(forgotten.name)
+    assert await Deletion(place.store, place.checkpoints, place.next_epoch, NullTrail(), SystemClock()).seal(
+        [topic], emptied=False
+    )
+    await forgotten_layouts.catch_up(place.store, place.catalog, topic.name, forgotten.layout)
+    assert (await place.catalog.get(topic.name)).layout > forgotten.layout
+    sealed = await place.store.log.trim([Trim(queue, 0, None) for queue in topic.all_queues()])
+    assert all(answer is True for answer in sealed)
