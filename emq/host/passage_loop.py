@@ -119,8 +119,12 @@ class PassageLoop:
 
     async def _catch_up(self, _: Sequence[OwnedTopic]) -> None:
         for name, layout in list(self._ahead.items()):
-            with contextlib.suppress(errors.UnknownTopic):
-                await forgotten_layouts.catch_up(self._store, self._catalog, name, layout)
+            try:
+                with contextlib.suppress(errors.UnknownTopic):
+                    await forgotten_layouts.catch_up(self._store, self._catalog, name, layout)
+            except FAILURES as exc:  # of this topic's part of the store
+                log.info("%s; messages of topic %s wait", exc, name)
+                continue
             if self._ahead[name] == layout:
                 del self._ahead[name]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import random
 from collections import defaultdict
 
@@ -15,7 +16,7 @@ from emq.message import Message
 from emq.producer import Producer
 from emq.storage.log_store import Trim
 from emq.topics.key_layouts import group_of_key
-from emq.topics.model import MAX_EARLIER, State
+from emq.topics.model import MAX_EARLIER, State, Topic
 from emq_stores.memory import MemoryStore
 from support.assigned import Assigned
 from support.doubles import FaultyStore
@@ -121,6 +122,11 @@ async def test_keys_keep_their_order_while_their_topic_grows_and_shrinks(seed: i
             await settle(r)
         assert (watch.overlaps, watch.disorders) == ([], [])
         assert sum(len(groups) > 1 for groups in watch.groups.values()) > KEYS / 2, "hardly a key has moved"
+
+
+def _put_back(former: Topic, _: Topic) -> Topic:
+    """Change a topic to what it was, as a catalog that was restored from an older copy has it."""
+    return former
 
 
 @virtual
@@ -315,6 +321,27 @@ async def test_keys_of_a_layout_that_a_restored_catalog_has_forgotten_are_delive
             await until(lambda: len(seen) == 32)
             await settle(r)
     assert caplog.text.count("the store knows a number of groups that the catalog does not know") == 1
+
+
+@virtual
+async def test_one_topic_that_cannot_be_caught_up_keeps_no_other_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig() as r:
+        keys = [f"k{i}" for i in range(16)]
+        for name in ("first", "second"):
+            former = await r.topic(name, 2 * GROUP_QPS, group_qps=GROUP_QPS)
+            await r.admin.update(name, qps=GROUP_QPS)
+            await r.producer.publish_many(name, keys, keys=keys)
+            await r.catalog.change(name, functools.partial(_put_back, former))
+        seen, store = Seen(), FaultyStore(MemoryStore(r.world))
+        away = errors.StoreUnavailable("this part of the store is away")
+        opened = store.log.inject(
+            "trim", before=away, times=None, of=lambda trim: trim.seal is False and trim.queue.startswith("first/")
+        )
+        async with r.consuming(seen, store=store):
+            await until(lambda: len(seen.of("second")) == 16)
+            opened.times = 0
+            await until(lambda: len(seen) == 32)
+    assert caplog.text.count("the store knows a number of groups that the catalog does not know") == 2
 
 
 @virtual
