@@ -50,7 +50,8 @@ def in_larger_steps() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        if gc.get_threshold()[:2] == THRESHOLDS[:2]:  # else the program has set its own meanwhile
+            gc.set_threshold(*before)
 
 
 def shorten_pauses() -> None:

@@ -55,3 +55,11 @@ def test_thresholds_that_the_program_has_set_stay() -> None:
     with in_larger_steps():
         assert gc.get_threshold() == (5_000, 10, 10)
     assert gc.get_threshold() == (5_000, 10, 10)
+
+
+@pytest.mark.parametrize("python", sorted(PYTHONS))
+def test_thresholds_that_the_program_sets_meanwhile_stay(python: tuple[int, int]) -> None:
+    gc.set_threshold(*python)
+    with in_larger_steps():
+        gc.set_threshold(5_000, 10, 10)
+    assert gc.get_threshold() == (5_000, 10, 10)
