@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from emq import message
 from emq.dispatch.slot_settler import MemberSettler
 from emq.storage import folds, slot_store
 from emq.storage.slot_store import Fold, Keep
@@ -13,7 +14,10 @@ from emq.topics.model import Kind
 from emq_stores.memory import slot_store as memory_sorted
 from emq_stores.memory.slot_members import Kept
 from simulation.test_checker import CRASH, broken, outcome
+from support.simulation.evidence import Evidence
+from support.simulation.folding import WORK
 from support.simulation.plans import TopicPlan
+from support.simulation.work import Work
 
 OPTIONS: dict[str, Any] = {
     "merge": "key",
@@ -106,3 +110,26 @@ def test_dead_letters_that_forget_an_earlier_one_are_found(monkeypatch: pytest.M
 
     monkeypatch.setattr(memory_sorted, "_die", die)
     assert "X" in broken(outcome(topic=FOLDED._replace(merging=1, doomed=0.3)))
+
+
+async def test_a_store_that_forgot_an_acknowledgement_may_hear_of_it_again() -> None:
+    evidence = Evidence()
+    folding, slot, token = evidence.folding, slot_store.Slot("t/0", slot_store.SlotKind.FIXED_TIME, apart=True), 1_016
+    note = message.encode_note(message.Note(headers={WORK: "t#1"}))
+    evidence.published["t#1"] = Work("t#1"), True
+    folding.added(slot_store.SlotAdd(slot, b"m0", 1_000, Keep.LAST, b"1", note), was_new=True)
+    claim = slot_store.SlotClaim(slot, 1, 1, 1_000)
+    folding.claimed(claim, slot_store.SlotClaimed([slot_store.Entry(b"m0", 1_000, token, b"1", note)], None))
+    told = message.Message(
+        "m0", b"1", topic="t", member=b"m0", token=token, headers={WORK: "t#1"}, started_us=1_000_000
+    )
+    folding.started(1, told)
+    evidence.ends[1] = 1.0, True
+    before, ack = folding.snapshot(), slot_store.SlotSettle(slot, b"m0", slot_store.SlotVerdict.ACK, token)
+    folding.told(ack, was_prepared=True)
+    folding.lost(before)
+    folding.told(ack, was_prepared=True)
+    assert not evidence.violations
+    assert not folding.unsettled["t/0", b"m0"]
+    folding.told(ack, was_prepared=True)
+    assert [violation.promise for violation in evidence.violations] == ["fold"]

@@ -217,6 +217,10 @@ class Folding:
         for found in (*self.unsettled.values(), *self.dead.values()):
             self._evidence.forgotten.update(publish.name for publish in found if publish.name not in there)
         self.unsettled, self.dead = dict(unsettled), dict(dead)
+        again = {publish.name for found in unsettled.values() for publish in found}
+        for claims in self._claims.values():
+            for delivery in claims:  # the store has forgotten how it ended, and may hear of that once more
+                delivery.is_settled &= again.isdisjoint(publish.name for publish in delivery.publishes)
 
     def _wrong(self, member: Member, text: str) -> None:
         self._evidence.violated("fold", member[0], f"{_shown(member)}: {text}")
