@@ -54,6 +54,15 @@ MUTANTS = (
         "test_keys_with_a_long_backlog_wait_for_no_ring_of_groups_after_several_changes",
     ),
     Mutant(
+        "catching-up-opens-what-is-deleted",
+        "L",
+        "queues of a topic that is being deleted take messages again, which go with the topic",
+        "emq/topics/forgotten_layouts.py",
+        "if not first.sealed:",
+        "if True:",
+        "tests/contract/test_restored_catalogs.py::test_a_topic_that_is_being_deleted_stays_sealed[memory]",
+    ),
+    Mutant(
         "forgotten-layout-stays-forgotten",
         "L",
         "messages of a layout that a restored catalog has forgotten stand still for ever",
