@@ -242,3 +242,21 @@ async def test_a_member_of_a_damaged_rank_keeps_no_other_member_of_its_slot(url:
     finally:
         await store.close()
         rows.close()
+
+
+async def test_a_member_whose_count_of_merged_messages_is_text_is_told_as_damaged(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"  # which keeps text in a column of numbers
+    rows, store = Rows(url), await open_store(url, Environment.ONLINE)
+    slot = slot_store.Slot("t/0", slot_store.SlotKind.FIXED_TIME)
+    adds = [slot_store.SlotAdd(slot, b"m%d" % i, 100.0, slot_store.Keep.LAST) for i in range(2)]
+    try:
+        await store.sorted.add(adds)
+        assert await rows.set("store_members", "rank = 100", merged="many") == 2
+        assert [each.merged for each in await store.sorted.waiting(slot)] == [0, 0]
+        assert await store.sorted.add(adds[:1])  # it meets its twin
+        (found,) = await store.sorted.claim([slot_store.SlotClaim(slot, 10, 5, 1_000)], 1_000)
+        assert isinstance(found, slot_store.SlotClaimed)
+        assert {entry.member: entry.merged for entry in found.entries} == {b"m0": 0, b"m1": 0}
+    finally:
+        await store.close()
+        rows.close()

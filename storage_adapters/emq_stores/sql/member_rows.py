@@ -50,6 +50,11 @@ def history_of(text: str) -> list[tuple[int, str]]:
         return []  # damaged; later attempts are noted
 
 
+def merged_of(number: object) -> int:
+    """Return the number of adds that a row stands for; 0, as no sound row has, for a damaged one: SQLite keeps text."""
+    return number if isinstance(number, int) else 0
+
+
 def fold_of(text: str | None) -> Fold:
     """Return the fold of a slot's row."""
     try:

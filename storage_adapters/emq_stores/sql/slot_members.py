@@ -18,6 +18,7 @@ from emq_stores.sql.member_rows import (
     Member,
     history_of,
     joined,
+    merged_of,
     noted_retries,
     rank_of,
     score_of,
@@ -62,7 +63,7 @@ class Members:
         for slot_id, id_, state, rank, merged, reason, history in transaction.rows(
             "members_find", rows=[*self._states]
         ):
-            if not 0 < merged < MOST:
+            if not 0 < merged_of(merged) < MOST:
                 merged = 1  # damaged; the sum of two such numbers would not fit into the column
             self._states[slot_id, id_][state] = Member(
                 state, float(told_score(rank)), merged, restored(reason), history

@@ -39,6 +39,7 @@ from emq_stores.sql.member_rows import (
     beyond,
     digest,
     history_of,
+    merged_of,
     rank_of,
     retries_left,
     score_of,
@@ -199,7 +200,7 @@ class SqlSorted:
         page = []
         for r in rows:
             member, body, note = _contents(slot, r.member, r.body, r.note)
-            page.append(Waiting(member, score_of(slot.kind, r.rank), body, note, r.merged))
+            page.append(Waiting(member, score_of(slot.kind, r.rank), body, note, merged_of(r.merged)))
         return page
 
     def _lock(
@@ -257,7 +258,7 @@ def _take(
         prepared.append((float(token), slot.id, id_))
         contents = _contents(claim.slot, *stored)
         failed = (beyond(noted), tuple(history_of(history))) if noted or history else ()
-        taken.setdefault(number, []).append(Entry(contents[0], score, token, *contents[1:], merged, *failed))
+        taken.setdefault(number, []).append(Entry(contents[0], score, token, *contents[1:], merged_of(merged), *failed))
         max_bytes -= sum(len(each or b"") for each in stored)  # member, body and note, as the statement counts them
         if max_bytes <= 0:
             break

@@ -120,10 +120,18 @@ def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
             continue
         if rules.clean:
             yield Violation("D", start.group, f"{name} attempt {attempt} started again, nothing having failed")
-        elif before.epoch != start.epoch:
+        elif before.epoch != start.epoch or _taken_over(evidence, before, start.at):
             begun_again.add(name)
         elif not moved and not (name in begun_again and attempt > 1):
             yield Violation("D", start.group, f"{name} attempt {attempt} started twice under epoch {start.epoch}")
+
+
+def _taken_over(evidence: Evidence, start: Start, by: float) -> bool:
+    """Return True if another owner had the group of a start by then, and may have passed the message on.
+
+    The group that it came to may have an epoch of the same number as the one that it left.
+    """
+    return any(taken.group == start.group and taken.epoch > start.epoch and taken.at <= by for taken in evidence.owned)
 
 
 # ------------------------------------------------------------------------------------------------------------------- Q
