@@ -46,11 +46,12 @@ def in_larger_steps() -> Iterator[None]:
     if before[:2] not in PYTHONS:
         yield
         return
-    gc.set_threshold(THRESHOLDS[0], *before[1:])
+    larger = (THRESHOLDS[0], *before[1:])
+    gc.set_threshold(*larger)
     try:
         yield
     finally:
-        if gc.get_threshold()[:2] == THRESHOLDS[:2]:  # else the program has set its own meanwhile
+        if gc.get_threshold() == larger:  # else the program has set its own meanwhile
             gc.set_threshold(*before)
 
 
