@@ -148,6 +148,19 @@ def test_only_of_a_message_that_a_lost_owner_had_begun_two_copies_may_be_tried_a
     assert ("D" in broken(story)) == (not crashed)
 
 
+@pytest.mark.parametrize("taken_over", [True, False])
+def test_another_owner_may_pass_on_a_message_to_a_group_whose_epoch_has_the_number_of_the_former_one(
+    taken_over: bool,
+) -> None:
+    story = Story()
+    story.publish(1.0, "1")
+    story.start(2.0, "1", attempt=2)
+    if taken_over:
+        story.evidence.owned.append(Acquired(1, 3.0, "h2", "t/0", 2))
+    story.start(5.0, "1", group="t/1", attempt=2)
+    assert ("D" in broken(story)) == (not taken_over)
+
+
 # ------------------------------------------------------------------------------------------------------------------ use
 
 
@@ -331,6 +344,21 @@ async def test_what_was_acknowledged_may_start_only_if_its_topic_was_deleted(del
     evidence.dropped(deleted)
     evidence.started("h1", 1, _from_lane(), "")
     assert [v.promise for v in evidence.violations] == ["D"] * (deleted == "other")
+
+
+@pytest.mark.parametrize("had_started", [False, True])
+async def test_an_acknowledgement_sent_again_may_take_a_copy_that_came_to_the_lane_meanwhile(had_started: bool) -> None:
+    evidence = Evidence()
+    ack = lane_store.LaneSettle("t/0", "id", lane_store.LaneVerdict.ACK, 1)
+    claim = lane_store.LaneClaim("t/0", 1, 1, 0)
+    for again in (False, True):
+        evidence.acknowledged.clear()  # as when the copy is added
+        evidence.applied("h1", "lanes.claim", [[claim]], [lane_store.LaneClaimed([("id", b"")], None)])
+        if had_started or not again:
+            evidence.started("h1", 1, _from_lane(), "")
+        evidence.applied("h1", "lanes.settle", [[ack]], [True])
+    evidence.started("h1", 1, _from_lane(), "")
+    assert [v.promise for v in evidence.violations] == ["D"] * had_started
 
 
 @pytest.mark.parametrize("place", ["lane", "slot"])

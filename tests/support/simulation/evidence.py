@@ -77,7 +77,10 @@ class Evidence:
         layouts: of topics whose keys move.
         doubled: names of works that were in a slot again then, while a host could still have their lane's entry: it
             puts that back, and each of the two goes its own way.
+        ever_acknowledged: entries of lanes. A copy of such a message that a lost owner left in a queue may come to the
+            lane again. If the answer to the acknowledgement was lost, its repeat takes that copy, claimed or not.
         claimed: what a host has claimed and not settled: (lane, its entry's id), (slot, member).
+        unstarted: entries of lanes that have not started since their last claim.
         claimed_twice: those that were claimed when the store lost its last writes, and may wait there again: of each
             the host may have two, and start one when the other waits for its next attempt or is done.
         confirmed_at: when a publish returned, by name of the work.
@@ -115,6 +118,8 @@ class Evidence:
         self.succeeded: set[str] = set()
         self.moved: set[str] = set()
         self.acknowledged: set[tuple[str, str | bytes]] = set()  # (lane, its entry's id), (slot, member): none is left
+        self.ever_acknowledged: set[tuple[str, str]] = set()
+        self.unstarted: set[tuple[str, str | bytes]] = set()
         self.in_lanes: dict[tuple[str, str], str] = {}  # entries of lanes that wait or run: names of their works
         self.doubled: set[str] = set()
         self.claimed: set[tuple[str, str | bytes]] = set()
@@ -183,6 +188,8 @@ class Evidence:
         entry = group, m.id if m.member is None else m.member
         if m.offset < 0 and entry in self.acknowledged and entry not in self.claimed_twice:
             self.violated("D", group, f"{host} starts {work.name}, which was acknowledged before")
+        if m.offset < 0:
+            self.unstarted.discard(entry)
         source = f"offset {m.offset} of {queue}" if m.offset >= 0 else "lane or slot"
         self.folding.started(number, m)
         self.note(group, f"{host} starts {work.name} attempt {m.attempt} epoch {epoch} from {source}")
@@ -295,14 +302,19 @@ class Evidence:
         if was_prepared and settle.verdict is lane_store.LaneVerdict.RETRY:
             self.due_ms[settle.lane, settle.id] = settle.due_ms
         if was_prepared and settle.verdict is lane_store.LaneVerdict.ACK:
-            self.acknowledged.add((settle.lane, settle.id))
-            self.note(settle.lane, f"lane entry {settle.id} is acknowledged")
+            entry = settle.lane, settle.id
+            is_repeat = entry in self.ever_acknowledged and entry in self.unstarted
+            self.ever_acknowledged.add(entry)
+            if not is_repeat:
+                self.acknowledged.add(entry)
+            self.note(settle.lane, f"lane entry {settle.id} is acknowledged{' again' if is_repeat else ''}")
         elif settle.epoch is not None:
             self.note(settle.lane, f"lane entry {settle.id}: {settle.verdict}, {was_prepared}, due {settle.due_ms}")
 
     def _lane_claimed(self, by: str, claim: lane_store.LaneClaim, claimed: lane_store.LaneClaimed) -> None:
         for id_, _ in claimed.entries:
             self.claimed.add((claim.lane, id_))
+            self.unstarted.add((claim.lane, id_))
             self.note(claim.lane, f"lane entry {id_} is claimed under {claim.epoch}")
             self.occurrences.claimed(by, claim.epoch, id_)
 
