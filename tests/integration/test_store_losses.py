@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from emq import errors, message
+from emq.fetcher import readiness
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint
 from emq.producer.queue_tails import Tails
@@ -329,7 +330,10 @@ async def test_queues_refuse_former_layouts_again_when_the_store_has_come_back_w
 
 
 @virtual
-async def test_a_group_passes_a_layout_only_behind_what_came_while_the_store_had_forgotten_to_refuse_it() -> None:
+async def test_a_group_passes_a_layout_only_behind_what_came_while_the_store_had_forgotten_to_refuse_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(readiness, "SWEEP_S", 1e6)  # nobody finds the message by chance
     async with rig() as r:
         before = await r.topic("orders", 10, group_qps=10, priorities=("p",))
         await r.producer.publish("orders", b"first", key="k")
