@@ -56,7 +56,7 @@ DESCRIPTIONS = {
     "clock_bound_s": "Most seconds by which a host may misjudge the database's clock, which all hosts follow; beyond "
     "this the host starts nothing.",
     "max_unsaved_s": "While checkpoints fail, a group goes on for this many seconds of its quota (at least twice "
-    "checkpoint_s and one second for each priority), then waits for the database. A crash repeats no more than that.",
+    "checkpoint_s and one buffer of each priority), then waits for the database. A crash repeats no more than that.",
     "drain_s": "Seconds that a host which stops waits for messages in flight.",
     "max_in_flight": "Most messages of one host that are started and not yet finished.",
     "window_begins_ms": "Milliseconds at the begin of each second in which a topic with pacing=window starts nothing: "

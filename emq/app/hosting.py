@@ -14,6 +14,7 @@ from emq.allocation.membership import LoneMembership, Membership
 from emq.allocation.tree.protocol import Tree
 from emq.app.background_host import BackgroundHost
 from emq.app.hooked import HookedApp
+from emq.app.opened import not_open
 from emq.app.receivers import Receivers
 from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
 from emq.groups.records import Keeper, Records
@@ -201,7 +202,7 @@ class HostingApp(HookedApp):
         if self._running is not None:
             raise _is_host_already()
         if self._is_closing or not self.is_open:
-            raise errors.WrongState("the App is not open; use `async with app:`")
+            raise not_open()
         self._running = asyncio.current_task()
         self._ended.clear()
         try:

@@ -178,8 +178,12 @@ class OpenedApp:
 
     def _opened(self, part: Part | None) -> Part:
         if part is None:
-            raise errors.WrongState("the App is not open; use `async with app:`")
+            raise not_open()
         return part
+
+
+def not_open() -> errors.WrongState:
+    return errors.WrongState("the App is not open; use `async with app:`")
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

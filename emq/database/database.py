@@ -305,7 +305,7 @@ class Database:
         """Add one to a persisted number, atomically, and return it: a host's fencing epoch.
 
         Args:
-            least: the least number to return. Pass the time of day in microseconds: then epochs still grow after the
+            least: the least number to return. Pass the microseconds since the epoch: then epochs still grow after the
                 loss of the database, or of its last second, while the store remembers the highest epoch.
         """
         return await self.run(

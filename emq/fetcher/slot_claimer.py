@@ -144,7 +144,7 @@ class SlotClaimer(Claims):
             self.look(slot)
 
     def look(self, slot: OwnedSlot) -> None:
-        """See `Claims`."""
+        """The slot has changed: plan the next look at it."""
         if (at_ms := self._looks.next_ms(slot, self._clock.now())) < math.inf:
             self._due.at(slot.address, math.ceil(at_ms))
 

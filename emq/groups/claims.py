@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
+from emq.groups.owned import OwnedGroup, OwnedTopic
 
 
 class Claims:
@@ -17,6 +17,3 @@ class Claims:
 
     def has_room(self, owner: OwnedTopic) -> None:
         """The topic has room in flight again, and slots that wait for room."""
-
-    def look(self, slot: OwnedSlot) -> None:
-        """The slot has changed: plan the next look at it."""

@@ -9,6 +9,28 @@ from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.topics.model import Topic
 
 
+class _Names:
+    """Names of topics of a kind, and a wait until there are some."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self._some = asyncio.Event()
+
+    def note(self, name: str, *, is_one: bool) -> None:
+        (self.names.add if is_one else self.names.discard)(name)
+        if self.names:
+            self._some.set()
+
+    def end_wait(self) -> None:
+        """End the wait once, although there may be none."""
+        self._some.set()
+
+    async def wait(self) -> None:
+        if not self.names:
+            self._some.clear()
+        await self._some.wait()
+
+
 class ChangingTopics:
     """Knows which topics are changing, so that loops for these look at no others.
 
@@ -24,48 +46,37 @@ class ChangingTopics:
         self.topics = topics
         self._owned = owned
         self._groups = groups
-        self._shrunk: set[str] = set()
-        self._moving: set[str] = set()
-        self._wake = asyncio.Event()
-        self._some_shrunk = asyncio.Event()
+        self._shrunk, self._moving = _Names(), _Names()
 
     def follow(self, topic: Topic) -> None:
         """Note whether a new or changed topic is changing now."""
-        (self._shrunk.add if topic.groups > topic.active_groups else self._shrunk.discard)(topic.name)
-        if self._shrunk:
-            self._some_shrunk.set()
-        (self._moving.add if topic.earlier else self._moving.discard)(topic.name)
-        if self._moving:
-            self._wake.set()
+        self._shrunk.note(topic.name, is_one=topic.groups > topic.active_groups)
+        self._moving.note(topic.name, is_one=bool(topic.earlier))
 
     def forget(self, name: str) -> None:
         """Forget a deleted topic."""
-        self._shrunk.discard(name)
-        self._moving.discard(name)
+        self._shrunk.note(name, is_one=False)
+        self._moving.note(name, is_one=False)
 
     def shrunk(self) -> Iterator[Topic]:
         """Yield the topics with retired groups whose last group this host owns."""
-        for name in self._shrunk:
+        for name in self._shrunk.names:
             topic = self.topics.get(name)
             if topic is not None and topic.group(topic.groups - 1) in self._groups:
                 yield topic
 
     async def until_some_shrunk(self) -> None:
         """Wait until some topic has retired groups, wherever they are."""
-        if not self._shrunk:
-            self._some_shrunk.clear()
-        await self._some_shrunk.wait()
+        await self._shrunk.wait()
 
     def moving(self) -> list[OwnedTopic]:
         """Return the topics with groups here whose keys may be moving between groups."""
-        return [owner for name in self._moving if (owner := self._owned.get(name)) is not None]
+        return [owner for name in self._moving.names if (owner := self._owned.get(name)) is not None]
 
     def look(self) -> None:
         """End a wait for moving keys once, although none may be moving."""
-        self._wake.set()
+        self._moving.end_wait()
 
     async def until_something_moves(self) -> None:
         """Wait until keys of some topic may be moving between groups on any hosts, or until `look` is called."""
-        if not self._moving:
-            self._wake.clear()
-        await self._wake.wait()
+        await self._moving.wait()

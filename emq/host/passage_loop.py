@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 PASS_S = 0.25
 """Seconds between passes over the topics whose keys move; mostly there are no such topics."""
 
-TRANSIENT = (errors.UnknownTopic, errors.DatabaseUnavailable, *FAILURES)
+TRANSIENT = (errors.UnknownTopic, errors.DatabaseUnavailable)
 """Errors that end a step; the next pass tries the step again."""
 
 GROUPS = 5_000

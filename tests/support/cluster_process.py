@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import emq_servers as servers
 from support.cluster_receipts import Receipts
 
 SCRIPT = Path(__file__).with_name("cluster_host_process.py")
@@ -45,9 +45,7 @@ class HostProcess:
         self._process.send_signal(number)
 
     def pause(self) -> None:
-        """Stop the process with SIGSTOP; return once its last thread stands still."""
-        self.signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        servers.stand_still(self._process.pid)
 
     def kill(self) -> None:
         self.expected = False

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, KeysView, Mapping
 
+from emq import errors
 from emq.allocation.membership import Assignment, AssignmentStream, PlanInForce
 from emq.allocation.plan import handler_sets
 from emq.allocation.plan.units import NO_UNITS, Units
@@ -139,3 +141,21 @@ class LocalMembership:
 
     async def leave(self) -> None:
         await self._cluster.change(leaving=self)
+
+
+def quotas(groups: Iterable[str]) -> dict[str, float]:
+    """Return the offer of these groups, 10 starts a second each."""
+    return dict.fromkeys(groups, 10.0)
+
+
+class Epochs:
+    """Gives epochs, as a database does; none while it is `down`."""
+
+    def __init__(self) -> None:
+        self._count = itertools.count(1)
+        self.down = False
+
+    async def __call__(self) -> int:
+        if self.down:
+            raise errors.DatabaseUnavailable("no epoch today")
+        return next(self._count)

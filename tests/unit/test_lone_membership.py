@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Iterable
 
 import pytest
 
 from emq import errors
 from emq.allocation.membership import LoneMembership, PlanInForce
+from support.local_cluster import Epochs, quotas
 
 GROUPS = [f"t{i}/0" for i in range(20)]
-
-
-def quotas(groups: Iterable[str]) -> dict[str, float]:
-    return dict.fromkeys(groups, 10.0)
-
-
-class Epochs:
-    def __init__(self) -> None:
-        self._count = itertools.count(1)
-        self.down = False
-
-    async def __call__(self) -> int:
-        if self.down:
-            raise errors.DatabaseUnavailable("no epoch today")
-        return next(self._count)
 
 
 class Host:

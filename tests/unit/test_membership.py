@@ -14,24 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from emq import errors
 from emq.allocation.membership import Assignment
-from support.local_cluster import LocalCluster, LocalMembership
+from support.local_cluster import Epochs, LocalCluster, LocalMembership, quotas
 
 GROUPS = [f"t{i}/{j}" for i in range(5) for j in range(4)]
-
-
-def quotas(groups: Iterable[str]) -> dict[str, float]:
-    return dict.fromkeys(groups, 10.0)
-
-
-class Epochs:
-    def __init__(self) -> None:
-        self._count = itertools.count(1)
-        self.down = False
-
-    async def __call__(self) -> int:
-        if self.down:
-            raise errors.DatabaseUnavailable("no epoch today")
-        return next(self._count)
 
 
 class Member:

@@ -12,7 +12,16 @@ from emq_servers.postgres import PostgresServer, start_postgres
 from emq_servers.redis import RedisServer, start_redis
 from emq_servers.redis_cluster import RedisCluster, start_redis_cluster
 from emq_servers.redis_sentinel import RedisSentinels, start_redis_sentinels
-from emq_servers.server import LOOPBACK, START_TIMEOUT_S, STOP_TIMEOUT_S, Server, ServerFailed, ServerMissing, free_port
+from emq_servers.server import (
+    LOOPBACK,
+    START_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+    Server,
+    ServerFailed,
+    ServerMissing,
+    free_port,
+    stand_still,
+)
 from emq_servers.zookeeper import ZooKeeperServer, start_zookeeper
 
 __all__ = [
@@ -29,6 +38,7 @@ __all__ = [
     "ServerMissing",
     "ZooKeeperServer",
     "free_port",
+    "stand_still",
     "start_ensemble",
     "start_postgres",
     "start_redis",

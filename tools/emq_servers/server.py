@@ -140,12 +140,8 @@ class Server:
             self.kill()
 
     def pause(self) -> None:
-        """Stop the server with SIGSTOP, and return once it stands still (or has ended). Its children go on.
-
-        The signal alone is not enough: on a busy machine, threads that it has not reached yet still serve requests.
-        """
-        os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # stopped: the last thread has stopped
+        """Stop the server as `stand_still` does. Its children go on."""
+        stand_still(self.pid)
 
     def resume(self) -> None:
         """Let a paused server go on. Safe to repeat."""
@@ -202,6 +198,15 @@ class Server:
 
     def _log_tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:])
+
+
+def stand_still(pid: int) -> None:
+    """Stop a child of this process with SIGSTOP; return once its last thread stands still, or once it has ended.
+
+    The signal alone is not enough: on a busy machine, threads that it has not reached yet still serve requests.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def free_port() -> int:
