@@ -15,7 +15,7 @@ import uvloop
 
 from bench.support.figures import Benchmark, Figure, holds
 from bench.support.stage import STORES, Stage
-from emq.errors import EMQError
+from emq.runtime.errors import EMQError
 
 NAMES = {
     "floor": "engine",

@@ -10,7 +10,11 @@ if TYPE_CHECKING:
     from emq.app.client import Client
     from emq.calls.dependencies import Depends
     from emq.calls.middleware import HandleNext, HandlerCall, Middleware, PublishCall, PublishNext
-    from emq.errors import (
+    from emq.groups.receiver import Delivery
+    from emq.observe.dead_letters import Selection
+    from emq.producer.outcomes import Repeated
+    from emq.runtime.environment import Environment
+    from emq.runtime.errors import (
         ChangedMeanwhile,
         ClusterUnavailable,
         DatabaseUnavailable,
@@ -46,13 +50,9 @@ if TYPE_CHECKING:
         UnknownTopic,
         WrongState,
     )
-    from emq.groups.receiver import Delivery
-    from emq.message import Message
-    from emq.observe.dead_letters import Selection
-    from emq.producer.outcomes import Repeated
-    from emq.settings import Settings
+    from emq.runtime.settings import Settings
     from emq.storage.durability import Durability
-    from emq.storage.environment import Environment
+    from emq.storage.message import Message
     from emq.topics.model import Kind, State, Topic, TopicOptions
 
 __all__ = [
@@ -113,58 +113,58 @@ __all__ = [
 
 _HOMES = {
     "App": "emq.app",
-    "ChangedMeanwhile": "emq.errors",
+    "ChangedMeanwhile": "emq.runtime.errors",
     "Client": "emq.app.client",
-    "ClusterUnavailable": "emq.errors",
-    "DatabaseUnavailable": "emq.errors",
+    "ClusterUnavailable": "emq.runtime.errors",
+    "DatabaseUnavailable": "emq.runtime.errors",
     "Delivery": "emq.groups.receiver",
     "Depends": "emq.calls.dependencies",
     "Durability": "emq.storage.durability",
-    "EMQError": "emq.errors",
-    "Environment": "emq.storage.environment",
-    "ForeignTree": "emq.errors",
-    "GiveBack": "emq.errors",
+    "EMQError": "emq.runtime.errors",
+    "Environment": "emq.runtime.environment",
+    "ForeignTree": "emq.runtime.errors",
+    "GiveBack": "emq.runtime.errors",
     "HandleNext": "emq.calls.middleware",
     "HandlerCall": "emq.calls.middleware",
-    "HookFailed": "emq.errors",
-    "HostConflict": "emq.errors",
-    "InvalidMessage": "emq.errors",
-    "InvalidPool": "emq.errors",
-    "InvalidSettings": "emq.errors",
-    "InvalidTopic": "emq.errors",
-    "KeyDamaged": "emq.errors",
+    "HookFailed": "emq.runtime.errors",
+    "HostConflict": "emq.runtime.errors",
+    "InvalidMessage": "emq.runtime.errors",
+    "InvalidPool": "emq.runtime.errors",
+    "InvalidSettings": "emq.runtime.errors",
+    "InvalidTopic": "emq.runtime.errors",
+    "KeyDamaged": "emq.runtime.errors",
     "Kind": "emq.topics.model",
-    "Message": "emq.message",
-    "MessagesLost": "emq.errors",
+    "Message": "emq.storage.message",
+    "MessagesLost": "emq.runtime.errors",
     "Middleware": "emq.calls.middleware",
-    "NoDatabase": "emq.errors",
-    "NotOwner": "emq.errors",
-    "OutcomeUnknown": "emq.errors",
-    "PartialFailure": "emq.errors",
+    "NoDatabase": "emq.runtime.errors",
+    "NotOwner": "emq.runtime.errors",
+    "OutcomeUnknown": "emq.runtime.errors",
+    "PartialFailure": "emq.runtime.errors",
     "PublishCall": "emq.calls.middleware",
     "PublishNext": "emq.calls.middleware",
-    "QueueSealed": "emq.errors",
-    "Reject": "emq.errors",
+    "QueueSealed": "emq.runtime.errors",
+    "Reject": "emq.runtime.errors",
     "Repeated": "emq.producer.outcomes",
-    "Retry": "emq.errors",
+    "Retry": "emq.runtime.errors",
     "Selection": "emq.observe.dead_letters",
-    "Settings": "emq.settings",
+    "Settings": "emq.runtime.settings",
     "State": "emq.topics.model",
-    "StillConsumed": "emq.errors",
-    "StillNamed": "emq.errors",
-    "StoreFull": "emq.errors",
-    "StoreUnavailable": "emq.errors",
-    "TaskRefused": "emq.errors",
-    "TasksWaiting": "emq.errors",
+    "StillConsumed": "emq.runtime.errors",
+    "StillNamed": "emq.runtime.errors",
+    "StoreFull": "emq.runtime.errors",
+    "StoreUnavailable": "emq.runtime.errors",
+    "TaskRefused": "emq.runtime.errors",
+    "TasksWaiting": "emq.runtime.errors",
     "Topic": "emq.topics.model",
-    "TopicClosed": "emq.errors",
-    "TopicExists": "emq.errors",
-    "TopicFull": "emq.errors",
+    "TopicClosed": "emq.runtime.errors",
+    "TopicExists": "emq.runtime.errors",
+    "TopicFull": "emq.runtime.errors",
     "TopicOptions": "emq.topics.model",
-    "UnknownPool": "emq.errors",
-    "UnknownTask": "emq.errors",
-    "UnknownTopic": "emq.errors",
-    "WrongState": "emq.errors",
+    "UnknownPool": "emq.runtime.errors",
+    "UnknownTask": "emq.runtime.errors",
+    "UnknownTopic": "emq.runtime.errors",
+    "WrongState": "emq.runtime.errors",
 }
 
 

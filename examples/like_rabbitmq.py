@@ -7,7 +7,8 @@ import asyncio
 import os
 import time
 
-from emq import App, Message, errors
+from emq import App, Message
+from emq.runtime import errors
 
 app = App(os.environ.get("EMQ_STORE", "memory:"))
 order: list[str] = []

@@ -9,7 +9,8 @@ import enum
 import os
 from typing import Any
 
-from emq import App, Message, errors
+from emq import App, Message
+from emq.runtime import errors
 from emq.timetable import delay_levels
 
 app = App(os.environ.get("EMQ_STORE", "memory:"))

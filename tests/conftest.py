@@ -18,7 +18,7 @@ import typer.main
 import typer.testing
 
 import emq_servers as servers
-from emq import errors
+from emq.runtime import errors
 from support import browser, chance, distribution, long_tests, memory, without_services
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from emq import errors
+from emq.runtime import errors
 from emq_servers.server import run_as
 
 STOP_TIMEOUT_S = 60.0

@@ -18,7 +18,7 @@ import uvloop
 
 import emq
 from bench.cluster.series import SAMPLE_S, SeriesFile
-from emq.message import Message
+from emq.storage.message import Message
 
 
 async def main(name: str, store: str, database: str, member: int, samples: str) -> None:

@@ -29,7 +29,7 @@ from bench.cluster.verdict import figures_of
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage
-from emq import plurals
+from emq.runtime import plurals
 from emq.topics.model import Topic, TopicOptions
 
 GROUPS_OF_TOPIC = 10

@@ -23,7 +23,7 @@ from bench.cluster.series import Sample
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark
 from bench.support.stage import Stage, unlimited_topics
-from emq import plurals
+from emq.runtime import plurals
 from emq.topics.model import Topic
 
 CREWS = {"one": 1, "two": 2}

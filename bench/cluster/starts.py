@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.support.backlog import number_of
-from emq.message import Message
+from emq.storage.message import Message
 
 _RECORD = struct.Struct("<qq")
 

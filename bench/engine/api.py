@@ -21,7 +21,7 @@ from bench.support.endpoints import Endpoints
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import UNLIMITED, Stage
 from emq.host import garbage_collection
-from emq.settings import Address, load
+from emq.runtime.settings import Address, load
 from emq.topics.model import Topic, TopicOptions
 from emq_push.cli.pushing import with_push
 from emq_push.records.endpoints import Endpoint, EndpointSettings

@@ -16,9 +16,9 @@ from bench.engine.overshoot import QUOTAS, smooth_overshoot, window_overshoot
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch
-from emq import plurals
-from emq.message import Message
 from emq.quota.counter import MICRO
+from emq.runtime import plurals
+from emq.storage.message import Message
 from emq.topics.model import Topic, TopicOptions
 
 

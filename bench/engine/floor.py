@@ -17,7 +17,8 @@ import redis.asyncio
 from bench.support.backlog import PAYLOAD, fill, queues_of
 from bench.support.figures import Benchmark
 from bench.support.stage import Stage, unlimited_topics
-from emq import message, plurals
+from emq.runtime import plurals
+from emq.storage import message
 from emq.topics.model import Topic, split
 
 READ_MESSAGES = 2_000

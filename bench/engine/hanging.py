@@ -20,7 +20,7 @@ from bench.engine import victims
 from bench.support.figures import percentile
 from bench.support.stage import Stage
 from emq.host import garbage_collection
-from emq.message import Message
+from emq.storage.message import Message
 from emq.topics.model import Topic
 
 QPS = 20.0

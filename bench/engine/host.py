@@ -11,8 +11,8 @@ from bench.engine.floor import read_floor
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch, unlimited_topics
-from emq import plurals
-from emq.message import Message
+from emq.runtime import plurals
+from emq.storage.message import Message
 
 
 async def run(stage: Stage, *, queues: int, messages: int) -> dict[str, Any]:

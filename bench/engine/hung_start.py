@@ -19,8 +19,8 @@ from bench.engine import victims
 from bench.support.figures import percentile
 from bench.support.stage import Stage
 from emq.host import garbage_collection
-from emq.message import Message
-from emq.settings import Settings
+from emq.runtime.settings import Settings
+from emq.storage.message import Message
 from emq.topics.model import Topic, TopicOptions
 
 OF = 1_000

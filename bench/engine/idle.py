@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch, unlimited_topics
-from emq.message import Message
+from emq.storage.message import Message
 
 SETTLE_S = 3.0
 """Seconds before the measurement: the first reads, which arm the queues, belong to the start."""

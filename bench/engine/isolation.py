@@ -17,7 +17,7 @@ import emq
 from bench.engine import hanging, hung_start, troubles, victims
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import Stage
-from emq.message import Message
+from emq.storage.message import Message
 from emq.topics.model import Topic, TopicOptions
 
 QPS = 20.0

@@ -10,8 +10,8 @@ from typing import Any
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch, unlimited_topics
-from emq.message import Message
 from emq.observe.metrics import exposition, host_families
+from emq.storage.message import Message
 from emq.topics.model import Topic
 
 

@@ -16,7 +16,7 @@ import emq
 from bench.support.backlog import PAYLOAD
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import UNLIMITED, Stage, Stopwatch
-from emq import plurals
+from emq.runtime import plurals
 from emq.topics.model import Topic, TopicOptions
 
 CONCURRENT = 1_000

@@ -23,10 +23,10 @@ from bench.engine.waiting import LOOK_S, Cost, cost, in_tasks, made
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import UNLIMITED, Stage, Stopwatch
-from emq import plurals
 from emq.host import garbage_collection
-from emq.message import Message
-from emq.settings import load
+from emq.runtime import plurals
+from emq.runtime.settings import load
+from emq.storage.message import Message
 from emq.topics.model import Topic, TopicOptions
 from emq_demo.receivers import Receivers
 from emq_push import headers

@@ -23,7 +23,7 @@ from bench.support.endpoints import Arrival, Endpoints
 from bench.support.stage import Stage
 from emq.host import garbage_collection
 from emq.quota.counter import MICRO
-from emq.settings import load
+from emq.runtime.settings import load
 from emq.topics.model import Topic, TopicOptions
 from emq_push.cli.pushing import with_push
 

@@ -12,7 +12,7 @@ import psutil
 import emq
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch
-from emq import plurals
+from emq.runtime import plurals
 from emq.topics.model import Topic
 
 AT_ONCE = 10_000

@@ -12,9 +12,9 @@ import emq
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import Stage, Stopwatch
-from emq import plurals
-from emq.clock import SystemClock
-from emq.message import Message
+from emq.runtime import plurals
+from emq.runtime.clock import SystemClock
+from emq.storage.message import Message
 from emq.topics.model import Topic
 from emq.trail.options import TrailOptions
 from emq.trail.writer import Trail

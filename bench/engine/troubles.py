@@ -25,9 +25,9 @@ from bench.engine import victims
 from bench.support.endpoints import Arrival, Endpoints, Kind
 from bench.support.figures import percentile
 from bench.support.stage import Stage
-from emq.errors import InvalidSettings
 from emq.host import garbage_collection
-from emq.message import Message
+from emq.runtime.errors import InvalidSettings
+from emq.storage.message import Message
 from emq.topics.model import Topic, TopicOptions
 from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoints as KnownEndpoints

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 from bench.support.backlog import PAYLOAD, fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch, unlimited_topics
-from emq import plurals
 from emq.host import garbage_collection
 from emq.host.handlers import Handlers
-from emq.message import IdSource, Message
+from emq.runtime import plurals
+from emq.storage.message import IdSource, Message
 from emq.topics.model import Topic
 
 WAIT_S = 0.05

@@ -10,8 +10,8 @@ from typing import Any
 import emq
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import Stage, unlimited_topics
-from emq import plurals
-from emq.message import Message
+from emq.runtime import plurals
+from emq.storage.message import Message
 
 GAP_S = 0.005
 """Seconds between two publishes, so that each meets an idle host."""

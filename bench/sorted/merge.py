@@ -10,8 +10,8 @@ import emq
 from bench.sorted.rmq import CHUNK, topic
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch
-from emq import plurals
-from emq.message import Message
+from emq.runtime import plurals
+from emq.storage.message import Message
 from emq.topics.model import Kind
 
 

@@ -13,8 +13,8 @@ import redis.asyncio
 import emq
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import UNLIMITED, Stage, Stopwatch
-from emq import plurals
-from emq.message import Message
+from emq.runtime import plurals
+from emq.storage.message import Message
 from emq.topics.model import Kind, Topic, TopicOptions
 
 BYTES = 100

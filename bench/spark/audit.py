@@ -18,7 +18,7 @@ import psutil
 from bench.spark.synthetic import Shape, write
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage
-from emq.errors import EMQError
+from emq.runtime.errors import EMQError
 
 SECONDS = 200
 """Seconds of the made-up run; the number of tenants follows from the records."""

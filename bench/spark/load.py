@@ -18,7 +18,7 @@ from bench.engine import publish
 from bench.support.backlog import PAYLOAD
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import UNLIMITED, Stage
-from emq import plurals
+from emq.runtime import plurals
 from emq.topics.model import Topic
 
 if TYPE_CHECKING:

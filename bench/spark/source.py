@@ -10,7 +10,7 @@ from bench.engine.floor import read_floor
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark
 from bench.support.stage import Stage, unlimited_topics
-from emq import plurals
+from emq.runtime import plurals
 from emq.topics.model import split
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from bench.spark import synthetic
 from bench.spark.standalone import Standalone, one_task_left, tasks_done, troubled
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage
-from emq import App, Settings, errors
+from emq import App, Settings
+from emq.runtime import errors
 from emq.topics.model import Topic
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from emq.errors import EMQError
+from emq.runtime.errors import EMQError
 from emq_servers.server import free_port
 
 if TYPE_CHECKING:

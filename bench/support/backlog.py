@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from emq import message
-from emq.storage import opening
-from emq.storage.environment import Environment
+from emq.runtime.environment import Environment
+from emq.storage import message, opening
 from emq.storage.log_store import Put
 from emq.topics.model import Topic
 

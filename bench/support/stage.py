@@ -17,7 +17,7 @@ import uvloop
 
 import emq
 import emq_servers as servers
-from emq.settings import Settings
+from emq.runtime.settings import Settings
 from emq.topics.model import Topic
 
 STORES = ("redis", "sqlite", "memory", "postgres")

@@ -6,10 +6,10 @@ import asyncio
 
 import msgspec
 
-from emq import errors
 from emq.allocation import records
 from emq.allocation.records import Paths, Running
 from emq.allocation.tree import protocol
+from emq.runtime import errors
 
 RETRY_S = 0.2
 

@@ -10,12 +10,12 @@ import functools
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from emq import errors
 from emq.allocation import published_plan, records
 from emq.allocation.plan import drafting
 from emq.allocation.plan.drafting import DROPPED, NOBODY
 from emq.allocation.records import EVERYBODY, Entry, Order, Paths, Record, Running
 from emq.allocation.tree.protocol import SessionState, Tree
+from emq.runtime import errors
 
 OPEN_S = 10.0
 """Seconds that a reader waits for an ensemble to answer; a host waits without limit."""

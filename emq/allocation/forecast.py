@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from emq import plurals
 from emq.allocation import records
 from emq.allocation.leader import DEBOUNCE_S
 from emq.allocation.plan import drafting, handler_sets
@@ -17,6 +16,7 @@ from emq.allocation.plan.levelling import ENOUGH, SHED
 from emq.allocation.plan.loads import shares_of
 from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.records import Pointer, Record, Running
+from emq.runtime import plurals
 from emq.topics import budgets, model
 from emq.topics.model import Topic
 

@@ -6,12 +6,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from emq import errors
 from emq.allocation.records import Paths
 from emq.allocation.tree import protocol
-from emq.clock import Clock
-from emq.loops import pace
-from emq.loops.lease import Lease
+from emq.runtime import errors, pace
+from emq.runtime.clock import Clock
+from emq.runtime.lease import Lease
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-from emq import errors, plurals
 from emq.allocation import published_plan, records
 from emq.allocation.membership import Seat
 from emq.allocation.plan import drafting, handler_sets, plan
@@ -16,8 +15,8 @@ from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.records import Entry, Order, Pointer, Record, Running
 from emq.allocation.tree import protocol
 from emq.allocation.watched_records import WatchedRecords
-from emq.loops import pace
-from emq.loops.troubles import Complaint
+from emq.runtime import errors, pace, plurals
+from emq.runtime.troubles import Complaint
 
 log = logging.getLogger(__name__)
 

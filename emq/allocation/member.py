@@ -12,7 +12,6 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterable, KeysView, Mapping
 from typing import Protocol
 
-from emq import errors
 from emq.allocation import other_members, published_plan, records
 from emq.allocation.announcement import Announcement
 from emq.allocation.fenced_groups import MAX_NAMED_BYTES, FencedGroups, named, size_of
@@ -28,11 +27,11 @@ from emq.allocation.records import Former, Record, Running
 from emq.allocation.strangers import Closing, Strangers, none_closing
 from emq.allocation.tree import protocol
 from emq.database import levels
-from emq.loops import pace
-from emq.loops.guard import FATAL, Guard
-from emq.loops.lease import Lease
-from emq.loops.slicing import in_slices
-from emq.loops.troubles import Complaint
+from emq.runtime import errors, pace
+from emq.runtime.guard import FATAL, Guard
+from emq.runtime.lease import Lease
+from emq.runtime.slicing import in_slices
+from emq.runtime.troubles import Complaint
 
 log = logging.getLogger(__name__)
 

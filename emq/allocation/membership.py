@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 
 from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.tree.protocol import Tree
-from emq.clock import Clock
-from emq.loops.lease import Lease
+from emq.runtime.clock import Clock
+from emq.runtime.lease import Lease
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

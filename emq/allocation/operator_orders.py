@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from emq import errors
 from emq.allocation import records
 from emq.allocation.records import Order, Paths
 from emq.allocation.tree.protocol import Conflict, NodeExists, NodeMissing, Tree
+from emq.runtime import errors
 
 TRIES = 20
 

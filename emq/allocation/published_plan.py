@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from emq import errors
 from emq.allocation import records
 from emq.allocation.records import Entry, Paths, Pointer, Record
 from emq.allocation.tree.protocol import Node, OnChange, Tree
+from emq.runtime import errors
 
 
 async def read_record(tree: Tree, paths: Paths, environment: str, on_change: OnChange | None = None) -> Record | None:

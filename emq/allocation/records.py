@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.names import parts_of
 
 MAGIC = b"EMQ1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
-from emq import errors
+from emq.runtime import errors
 
 TELL_S = 5.0
 """Seconds until a host reports that a stranger took a group. By then it knows whether the topic was deleted."""

@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
-from emq import errors, settings
 from emq.app import sending
 from emq.app.hosting import HostingApp
 from emq.calls import content_types, encoding
@@ -18,7 +17,8 @@ from emq.observe.dead_letters import EVERY, Letter, Selection
 from emq.producer.options import PublishManyOptions, PublishOptions, ScheduleOptions, check_names
 from emq.producer.outcomes import Outcome
 from emq.producer.outgoing import Outgoing
-from emq.storage.environment import Environment
+from emq.runtime import errors, settings
+from emq.runtime.environment import Environment
 from emq.topics import asking
 from emq.topics.model import Kind, State, Topic
 from emq.topics.option_types import KindName, OptionArguments, StateName
@@ -42,7 +42,7 @@ class App(HostingApp):
         database: URL of the catalog and checkpoints; None for the setting `database`, which is by default beside the
             store (see `Settings.database_url`).
         environment: "online", or "sandbox" to try changes in; None for the setting `environment`.
-        options: all other settings, as `emq.settings.load` returns them; the arguments `store`, `database` and
+        options: all other settings, as `emq.runtime.settings.load` returns them; the arguments `store`, `database` and
             `environment` override those in `options`.
         trail: records the events of each message; None means the directory of the setting `trail`, or no trail. The
             caller closes a trail given here.

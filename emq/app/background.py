@@ -11,9 +11,9 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
-from emq import errors
 from emq.app.app import App
 from emq.app.daemon_threads import DaemonThreads
+from emq.runtime import errors
 
 T = TypeVar("T")
 

@@ -13,14 +13,13 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Self, TypeVar
 
-from emq import errors, settings
 from emq.app.app import App
 from emq.app.background import Background, closed
 from emq.calls import content_types, encoding
 from emq.calls.middleware import Middleware
 from emq.observe.dead_letters import EVERY, Letter, Selection
-from emq.storage.environment import Environment
-from emq.topics import inputs
+from emq.runtime import errors, inputs, settings
+from emq.runtime.environment import Environment
 from emq.topics.model import Topic
 from emq.trail.sink import TrailSink
 

@@ -8,10 +8,10 @@ import types
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, Self, TypeVar, overload
 
-from emq import errors
 from emq.app.hooks import HookFunction, Hooks
 from emq.app.opened import OpenedApp
-from emq.settings import Settings
+from emq.runtime import errors
+from emq.runtime.settings import Settings
 from emq.trail.sink import TrailSink
 
 _current: contextvars.ContextVar[HookedApp] = contextvars.ContextVar("emq app")

@@ -12,8 +12,8 @@ import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from typing import NamedTuple
 
-from emq import errors
 from emq.app.daemon_threads import DaemonThreads
+from emq.runtime import errors
 
 SLOW_S = 10.0
 """Seconds after which a hook that has not returned is named in the log."""

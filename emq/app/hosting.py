@@ -9,7 +9,6 @@ import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Concatenate, TypeVar, overload
 
-from emq import errors, extras
 from emq.allocation.membership import LoneMembership, Membership
 from emq.allocation.tree.protocol import Tree
 from emq.app.background_host import BackgroundHost
@@ -27,8 +26,8 @@ from emq.host.surroundings import Services, Storage
 from emq.host.throttles import Throttles
 from emq.observe import deletion
 from emq.observe.metrics.monitor import Monitor
-from emq.settings import Settings
-from emq.storage import opening
+from emq.runtime import errors, extras, passwords
+from emq.runtime.settings import Settings
 from emq.trail.sink import TrailSink
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -324,7 +323,7 @@ class HostingApp(HookedApp):
         """
         if not self.store.shared and self.settings.cluster:
             raise errors.InvalidSettings(
-                f"store {opening.hide_password(self.settings.store)!r} cannot be shared by the hosts of a cluster; "
+                f"store {passwords.hide_password(self.settings.store)!r} cannot be shared by the hosts of a cluster; "
                 "use redis:// or postgresql://, or leave `cluster` empty"
             )
         if not self.store.shared or (self.settings.database_is_private and not self.settings.cluster):

@@ -10,20 +10,19 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import ClassVar, Self, TypeVar
 
-from emq import errors
 from emq.app.servers import Servers
-from emq.clock import SystemClock
 from emq.database import Database, urls
 from emq.database.environment_time import EnvironmentTime
 from emq.database.known_stores import KnownStores
 from emq.host.handlers import Handlers
-from emq.loops.guard import Guard
-from emq.loops.timekeeping import Timekeeper
 from emq.observe.admin import Admin
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
-from emq.settings import Settings
-from emq.storage import opening
+from emq.runtime import errors, passwords
+from emq.runtime.clock import SystemClock
+from emq.runtime.guard import Guard
+from emq.runtime.settings import Settings
+from emq.runtime.timekeeping import Timekeeper
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.trail.sink import NullTrail, TrailSink
@@ -93,7 +92,7 @@ class OpenedApp:
                 place=self.place,
             )
             stores = KnownStores(
-                self._database, environment, self._store.lanes, opening.hide_password(self.settings.store)
+                self._database, environment, self._store.lanes, passwords.hide_password(self.settings.store)
             )
             self._checkpoints = CheckpointStore(self._database, environment, stores)
             self._producer = Producer(self._store, self._catalog, self.trail, self.clock)

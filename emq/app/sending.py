@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from emq import errors
 from emq.calls.middleware import PublishChain
 from emq.producer import Producer
 from emq.producer.outcomes import Outcome, in_doubt, unsent
 from emq.producer.outgoing import Outgoing
+from emq.runtime import errors
 
 REFUSED = (errors.InvalidMessage, errors.InvalidTopic, errors.UnknownTopic, errors.TopicClosed)
 """Errors of a message itself: later messages of its topic go on. After any other error they would overtake it."""

@@ -10,12 +10,11 @@ from typing import TypeVar
 
 import msgspec
 
-from emq import errors
-from emq.clock import Clock
 from emq.database import Database, host_stats, urls
 from emq.host.statistics import HostStatistics
-from emq.loops import patience
-from emq.settings import Settings
+from emq.runtime import errors, passwords, patience
+from emq.runtime.clock import Clock
+from emq.runtime.settings import Settings
 from emq.storage import opening
 from emq.storage.store import Store
 
@@ -59,7 +58,7 @@ class Servers:
             log.warning(
                 "many machines can share the store %s, but its topics and checkpoints are in the file %s, which other "
                 "machines do not see; name one database for all of them: --database postgresql://..., or EMQ_DATABASE",
-                opening.hide_password(settings.store),
+                passwords.hide_password(settings.store),
                 urls.located(settings.database_url),
             )
         return store
@@ -67,7 +66,7 @@ class Servers:
     async def _waited(self, url: str, opened: Callable[[], Awaitable[Part]]) -> Part:
         if not self._patient or url.partition(":")[0] in ("sqlite", "memory"):
             return await opened()
-        part = await patience.waited(opening.hide_password(url), opened, self._say_that_it_waits)
+        part = await patience.waited(passwords.hide_password(url), opened, self._say_that_it_waits)
         self.waits_for = None
         return part
 

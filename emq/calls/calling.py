@@ -8,12 +8,12 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from emq import errors
 from emq.calls import dependencies
 from emq.calls.decoding import Decode
 from emq.calls.dependencies import Argument, Needs, Recipes
 from emq.calls.plan import Plan
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 
 Call = Callable[[Any], Awaitable[object]]
 """Awaits a handler with a message, or with a list of messages."""

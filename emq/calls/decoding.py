@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from emq import errors
 from emq.calls import content_types, signatures
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 
 Decode = Callable[[Message], Any]
 """Returns the payload of a message as one type; raises `Reject` if the payload does not fit the type."""

@@ -9,9 +9,9 @@ import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, overload
 
-from emq import errors
 from emq.calls import signatures
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 
 T = TypeVar("T")
 

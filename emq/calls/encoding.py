@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import msgspec
 
-from emq import errors, plurals
 from emq.calls import content_types
-from emq.message import Message
-from emq.topics import inputs
+from emq.runtime import errors, inputs, plurals
+from emq.storage.message import Message
 
 PLAIN = frozenset((bytes, str))
 """Types of payloads that are published as they are, without a content type."""

@@ -7,11 +7,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
-from emq import errors
 from emq.calls import encoding
 from emq.calls.encoding import Payload
-from emq.message import Message
-from emq.topics import inputs
+from emq.runtime import errors, inputs
+from emq.storage.message import Message
 
 Method = Literal["publish", "publish_many", "schedule"]
 

@@ -12,9 +12,9 @@ import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from emq import errors
 from emq.calls import decoding, dependencies, signatures
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

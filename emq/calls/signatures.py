@@ -12,8 +12,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from emq import errors
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 
 LISTS = (list, collections.abc.Sequence, collections.abc.Collection, collections.abc.Iterable)
 
@@ -23,7 +23,7 @@ _UNRESOLVED = (NameError, AttributeError, SyntaxError, TypeError)
 _DEEPEST = 100
 """Most layers around a function that are looked through."""
 
-_MESSAGE = re.compile(r"(emq\.|emq\.message\.)?Message")
+_MESSAGE = re.compile(r"(emq\.(storage\.message\.)?)?Message")
 _MESSAGES = re.compile(rf"(list|List|Sequence|Iterable|Collection)\[{_MESSAGE.pattern}\]")
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from emq.storage.environment import Environment
+from emq.runtime.environment import Environment
 
 
 class Level(enum.StrEnum):

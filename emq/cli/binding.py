@@ -7,11 +7,11 @@ import logging
 import sys
 import traceback
 
-from emq import errors
 from emq.app import App
 from emq.cli.session import Session
-from emq.settings import Settings
-from emq.storage.opening import hide_password
+from emq.runtime import errors
+from emq.runtime.passwords import hide_password
+from emq.runtime.settings import Settings
 
 log = logging.getLogger(__name__)
 

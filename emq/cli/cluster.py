@@ -7,15 +7,15 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
-from emq import errors
 from emq.allocation import cluster_view, forecast
 from emq.allocation.tree.protocol import Tree
 from emq.cli.session import Session
 from emq.database import Database, environment_time
 from emq.observe import snapshots
 from emq.observe.snapshots import AgedSnapshot
-from emq.settings import Settings
-from emq.storage.opening import hide_password
+from emq.runtime import errors
+from emq.runtime.passwords import hide_password
+from emq.runtime.settings import Settings
 from emq.topics import budgets
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic

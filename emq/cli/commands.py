@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from emq import extending
 from emq.cli import (
     dead,
     exit_codes,
@@ -31,6 +30,7 @@ from emq.cli import (
 from emq.cli.arguments import LOGGING
 from emq.cli.entry import Entry
 from emq.cli.session import command
+from emq.runtime import extending
 
 HELP = """Consume tens of thousands of queues, each at no more than its own rate, in priority order.
 

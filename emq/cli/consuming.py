@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import uvloop
 
-from emq import errors, extending, plurals
 from emq.app import App
 from emq.cli import binding, logs, output, supervisor
 from emq.cli.session import Session
 from emq.host import garbage_collection
-from emq.settings import Settings
-from emq.storage.opening import hide_password
+from emq.runtime import errors, extending, plurals
+from emq.runtime.passwords import hide_password
+from emq.runtime.settings import Settings
 from emq.trail.sink import NullTrail
 
 log = logging.getLogger("emq")

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emq import errors
 from emq.cli import output, times
 from emq.cli.arguments import Identity, NameOrPattern, OneId, Pattern, Topic, Yes, one_of
 from emq.cli.entry import Room
 from emq.cli.patterns import matched, none
 from emq.cli.progress import Bar
 from emq.cli.session import Session, command
-from emq.topics.inputs import is_pattern
+from emq.runtime import errors
+from emq.runtime.inputs import is_pattern
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

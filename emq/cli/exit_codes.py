@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emq import errors
+from emq.runtime import errors
 
 FAILED = 1
 """It was refused or not found, or a check found a broken promise."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from emq import errors
-from emq.extras import remedy
+from emq.runtime import errors
+from emq.runtime.extras import remedy
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from rich.console import Group, RenderableType
 
-from emq import durations
 from emq.allocation.cluster_view import Holding, View
 from emq.allocation.heartbeat import MAX_AHEAD_S
 from emq.allocation.plan.drafting import NOBODY
@@ -20,6 +19,7 @@ from emq.cli import output
 from emq.cli.cluster import DatabaseView
 from emq.host.statistics import HostStatistics
 from emq.observe import epochs
+from emq.runtime import durations
 
 
 class HostRow(msgspec.Struct, frozen=True):

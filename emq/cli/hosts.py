@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from emq import durations
 from emq.cli import output
 from emq.cli.session import Session
+from emq.runtime import durations
 
 if TYPE_CHECKING:
     from collections.abc import Callable

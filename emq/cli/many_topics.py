@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from emq import errors, plurals
 from emq.cli import exit_codes, output
 from emq.cli.patterns import matched, none
 from emq.cli.progress import Bar
 from emq.cli.session import Session, fail
+from emq.runtime import errors, plurals
 
 if TYPE_CHECKING:
     from emq.app import App

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from emq import errors
 from emq.cli import times
 from emq.producer import Outgoing, scores
 from emq.producer.checks import check_labels, due_ms_of
 from emq.producer.outcomes import first_failure
+from emq.runtime import errors
 from emq.storage import folds
 from emq.topics.model import Kind, Topic
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from emq import errors
 from emq.cli import output
 from emq.cli.arguments import Topic, Yes
 from emq.cli.entry import Room
 from emq.cli.session import Session, command
+from emq.runtime import errors
 
 if TYPE_CHECKING:
     from emq.app import App

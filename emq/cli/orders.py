@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from emq import errors, plurals
 from emq.cli.arguments import Yes
 from emq.cli.session import Session
+from emq.runtime import errors, plurals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

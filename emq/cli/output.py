@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from emq import plurals
+from emq.runtime import plurals
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -128,4 +128,4 @@ def when_briefly(ms: float) -> str:
 
 
 count = plurals.count
-"""`1 topic`, `2 topics`; see `emq.plurals`."""
+"""`1 topic`, `2 topics`; see `emq.runtime.plurals`."""

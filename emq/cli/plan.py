@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emq import errors
 from emq.cli.session import Session
+from emq.runtime import errors
 from emq.storage.names import topic_of
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from emq import errors
 from emq.cli import exit_codes, output, times
 from emq.cli.progress import Bar
 from emq.cli.session import Session, fail
+from emq.runtime import errors
 
 if TYPE_CHECKING:
     import asyncio

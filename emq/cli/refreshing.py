@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from rich.console import RenderableType
 from rich.live import Live
 
-from emq import errors
 from emq.cli.session import Session, print_json
+from emq.runtime import errors
 
 Look = Callable[[], Awaitable[tuple[object, Callable[[], RenderableType]]]]
 """Looks now; returns plain values for JSON, and a function that makes a view for people."""

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import watchfiles
 
-from emq import errors, plurals
 from emq.cli import logs
 from emq.cli.session import Session
+from emq.runtime import errors, plurals
 
 DRAIN_S = 1.0
 """Most seconds for which the host waits for messages in flight, unless the setting drain_s is less."""

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emq import errors
 from emq.cli import output
 from emq.cli.arguments import Identity, OneId, Pattern, Topic, one_of
 from emq.cli.entry import Room
 from emq.cli.patterns import none
 from emq.cli.session import Session, command
+from emq.runtime import errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

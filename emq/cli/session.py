@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import msgspec
 import typer
 
-from emq import errors, plurals
 from emq.cli import arguments, exit_codes, extras
 from emq.cli.entry import Command, one_line
+from emq.runtime import errors, plurals
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from emq.app import App
     from emq.observe.dead_letters import Letter
     from emq.observe.planned import Planned
-    from emq.settings import Settings
+    from emq.runtime.settings import Settings
 
 _Listed = TypeVar("_Listed", "Letter", "Planned")
 
@@ -51,7 +51,7 @@ class Session:
 
     @functools.cached_property
     def settings(self) -> Settings:
-        from emq import settings
+        from emq.runtime import settings
 
         return settings.load(self.settings_file, **self.overrides)
 

@@ -22,7 +22,7 @@ def settings(
 
     Example: emq settings --defaults > emq.toml
     """
-    from emq import settings as module
+    from emq.runtime import settings as module
 
     if defaults:
         typer.echo(module.defaults_file())

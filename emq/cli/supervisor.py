@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from emq.settings import Settings
+from emq.runtime.settings import Settings
 
 log = logging.getLogger("emq")
 

@@ -10,7 +10,6 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from emq import durations, errors
 from emq.app import App
 from emq.cli import output, patterns
 from emq.host.statistics import IN_SLOT, ThrottledTopic
@@ -18,6 +17,7 @@ from emq.observe import backlog as backlogs
 from emq.observe import snapshots
 from emq.observe.backlog import Backlog
 from emq.observe.snapshots import AgedSnapshot, TopicTotal
+from emq.runtime import durations, errors
 from emq.topics.model import State, Topic
 
 MANY = 300

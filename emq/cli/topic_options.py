@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from emq import errors, extending
 from emq.cli import output
+from emq.runtime import errors, extending
 from emq.topics import changing
 from emq.topics.model import SORTED_OPTIONS, Topic
 from emq.topics.options import Described, TopicOptions, described

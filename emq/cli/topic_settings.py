@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from emq import errors, extending
 from emq.cli import output, times
-from emq.settings import Settings
+from emq.runtime import documents, errors, extending
+from emq.runtime.settings import Settings
 from emq.timetable import delay_levels
-from emq.topics import changing, documents, secret_attributes
+from emq.topics import changing, secret_attributes
 from emq.topics.model import Topic, TopicOptions
 
 if TYPE_CHECKING:

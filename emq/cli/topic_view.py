@@ -9,12 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from emq import durations
 from emq.cli import output, topic_settings
 from emq.observe.backlog import Backlog
 from emq.offsets.checkpoints import Checkpoint
 from emq.offsets.lag import of_place
 from emq.producer.scores import AGING_EPOCH_S
+from emq.runtime import durations
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneState
 from emq.storage.slot_store import RETRIES, SlotState

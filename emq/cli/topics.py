@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from emq import errors, private_files
 from emq.cli import many_topics, output
 from emq.cli.arguments import NameOrPattern, Pattern, Yes
 from emq.cli.entry import Room
 from emq.cli.patterns import none
 from emq.cli.session import Session, command
-from emq.topics.inputs import is_pattern
+from emq.runtime import errors, private_files
+from emq.runtime.inputs import is_pattern
 
 if TYPE_CHECKING:
     from emq.topics.model import Topic

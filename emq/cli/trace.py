@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emq import errors
 from emq.cli import output
 from emq.cli.arguments import Identity, OneId, one_of
 from emq.cli.progress import Bar
 from emq.cli.session import Session
+from emq.runtime import errors
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

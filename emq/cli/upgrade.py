@@ -23,11 +23,11 @@ async def upgrade(
 
     Example: emq upgrade --level 2
     """
-    from emq import errors
     from emq.allocation import cluster_view
     from emq.cli import cluster
     from emq.database import Database, levels
     from emq.observe import upgrading
+    from emq.runtime import errors
 
     environment = str(session.settings.environment)
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from emq import durations, errors
 from emq.cli import output
 from emq.cli.arguments import Pattern
 from emq.cli.patterns import none
 from emq.cli.session import Session
-from emq.topics.inputs import is_pattern
+from emq.runtime import durations, errors
+from emq.runtime.inputs import is_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 from typing import Generic, Self, TypeVar
 
-from emq import errors, plurals
+from emq.runtime import errors, plurals
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from typing import Self, TypeVar
 
 import sqlalchemy as sa
 
-from emq import errors
 from emq.database import engine, refusals, schema, statements, tables, urls
 from emq.database.deadline import Deadline
 from emq.database.forks import ForkGuard
 from emq.database.logcopier import LogCopier
 from emq.database.refusals import reason_of
 from emq.database.same_file import SameFile
+from emq.runtime import errors
 from emq.storage.durability import Durability
 
 log = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 import sqlalchemy.event
 import sqlalchemy.pool
 
-from emq import errors, extras, private_files
 from emq.database import urls
 from emq.database.deadline import Deadline
+from emq.runtime import errors, extras, private_files
 from emq.storage.durability import Durability
 
 BUSY_TIMEOUT_S = 5.0

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
-from emq import clock
 from emq.database import statements, tables
 from emq.database.database import QUICK_S, Database
-from emq.loops import timekeeping
-from emq.loops.timekeeping import Asked, Noted, Successor
+from emq.runtime import clock, timekeeping
+from emq.runtime.timekeeping import Asked, Noted, Successor
 
 NOTE_US = 5_000_000
 """Microseconds between two notes of the time, so that a clock that jumps back cannot give a second twice. This and the
@@ -42,7 +41,7 @@ class EnvironmentTime:
         self._run = clock.this_run() if machine is None else machine
 
     async def ask(self, passed_us: Callable[[], int], note: bool, anchor_us: int | None = None, /) -> Asked:
-        """See `emq.loops.timekeeping.Reference`. All callers together note the time every `NOTE_US`.
+        """See `emq.runtime.timekeeping.Reference`. All callers together note the time every `NOTE_US`.
 
         Raises:
             DatabaseUnavailable: ask again later.

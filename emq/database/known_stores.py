@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from emq import errors
 from emq.database import tables
 from emq.database.database import Database, next_value
+from emq.runtime import errors
 from emq.storage import identity
 from emq.storage.lane_store import LaneStore
 

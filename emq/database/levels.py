@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from emq import errors
 from emq.database import statements, tables
 from emq.database.database import read_value
+from emq.runtime import errors
 
 LEVEL = 1
 """The highest level that this version can read."""

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from emq import errors
 from emq.database import tables
+from emq.runtime import errors
 
 _LOCK_KEY = 0x656D71
 """Advisory lock under which PostgreSQL schemas are changed; SQLite's write lock does the same."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from emq import errors
-from emq.storage.opening import hide_password
+from emq.runtime import errors
+from emq.runtime.passwords import hide_password
 
 _DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgresql+psycopg": "postgresql+psycopg"}
 _REMEDY = "give sqlite:///path/to/file, sqlite:// (in memory) or postgresql://user:password@host/database"

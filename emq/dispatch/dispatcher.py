@@ -19,7 +19,7 @@ from emq.groups.claims import Claims
 from emq.groups.context import HostContext
 from emq.groups.deliveries import QUICK_US
 from emq.groups.owned import BatchHandler, Handler, OwnedGroup, OwnedTopic
-from emq.message import Message
+from emq.storage.message import Message
 
 VISIT = 64
 """Most messages started in one visit to a group, before the rotation goes on to the next."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from emq import errors
 from emq.dispatch import retry
 from emq.dispatch.handler_tasks import HandlerTasks, is_closed
 from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.rotation import Rotation
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 
 
 class Endings:

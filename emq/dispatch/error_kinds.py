@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emq import errors
+from emq.runtime import errors
 
 SAID_AGAIN_S = 60.0
 """Seconds before the log shows another traceback of the same kind of error."""

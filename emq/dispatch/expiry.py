@@ -7,7 +7,7 @@ import heapq
 
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
-from emq.loops.slicing import in_slices
+from emq.runtime.slicing import in_slices
 
 GRANULARITY_S = 0.05
 """Most seconds until an expired message is found in its buffer. It never starts: the dispatcher checks the time,

@@ -14,14 +14,13 @@ import traceback
 import types
 from collections import Counter
 
-from emq import durations, errors
-from emq.clock import Clock
 from emq.dispatch import failure_place, retry
 from emq.dispatch.error_kinds import ErrorKinds, kind_of
 from emq.dispatch.retry import Decision
 from emq.groups.owned import OwnedGroup
-from emq.message import Message
-from emq.topics import inputs
+from emq.runtime import durations, errors, inputs
+from emq.runtime.clock import Clock
+from emq.storage.message import Message
 from emq.trail import events
 
 log = logging.getLogger(__name__)

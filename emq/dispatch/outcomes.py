@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from emq.groups.owned import OwnedGroup
-from emq.message import Message
+from emq.storage.message import Message
 
 
 class Outcomes(Protocol):

@@ -8,8 +8,8 @@ import itertools
 import math
 from collections.abc import Callable, Iterable
 
-from emq.clock import LONGEST_TIMER_S, Clock
 from emq.groups.owned import OwnedGroup, OwnedTopic
+from emq.runtime.clock import LONGEST_TIMER_S, Clock
 
 GRID_S = 1 / 256
 """Distance of the times at which parked groups wake, in seconds: thousands of smooth counters share 256 wake-ups a

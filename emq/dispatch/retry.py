@@ -8,9 +8,9 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from emq import errors
-from emq.message import Message
+from emq.runtime import errors
 from emq.storage import reasons
+from emq.storage.message import Message
 from emq.topics.model import TopicOptions
 from emq.trail import events
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from emq import message
 from emq.dispatch import retry
 from emq.groups.owned import OwnedGroup, OwnedSlot
-from emq.storage import slot_store
+from emq.storage import message, slot_store
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneVerdict
 from emq.trail import events
 

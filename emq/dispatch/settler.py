@@ -6,7 +6,6 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from emq import errors, message
 from emq.dispatch import retry
 from emq.dispatch.failure_log import FailureLog
 from emq.dispatch.failure_place import place_of
@@ -15,9 +14,10 @@ from emq.dispatch.slot_settler import Answer, Claimed, MemberSettler
 from emq.dispatch.unsettled import Unsettled
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot
-from emq.loops.aside import Asides, Call
-from emq.loops.troubles import Troubles
-from emq.storage import slot_store
+from emq.runtime import errors
+from emq.runtime.aside import Asides, Call
+from emq.runtime.troubles import Troubles
+from emq.storage import message, slot_store
 from emq.storage.answers import FAILURES, Failure, of_each, unexpected
 from emq.storage.lane_store import LaneStore
 from emq.storage.slot_store import SortedStore
@@ -35,7 +35,7 @@ class Settler:
     a newer publish of the same member merges with it, or waits until the failed one is over. Every call may be repeated
     without harm: adding an id that is there changes nothing, and a verdict only acts on a prepared entry. Messages that
     wait here are still in flight, so the in-flight bounds limit them. If a server cannot take messages now, the settler
-    sends them again after a second. A call that takes long steps aside (`emq.loops.aside`).
+    sends them again after a second. A call that takes long steps aside (`emq.runtime.aside`).
 
     Attributes:
         members: acknowledges members of slots; leaves to this settler what the store did not carry out at once.

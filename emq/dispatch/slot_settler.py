@@ -11,13 +11,13 @@ from functools import partial
 from itertools import repeat
 from typing import Any, TypeAlias
 
-from emq import errors
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot
-from emq.loops.aside import Asides, Call
-from emq.loops.troubles import Troubles
-from emq.message import Message
+from emq.runtime import errors
+from emq.runtime.aside import Asides, Call
+from emq.runtime.troubles import Troubles
 from emq.storage.answers import Failure, of_each, unexpected
+from emq.storage.message import Message
 from emq.storage.slot_store import SlotSettle, SlotVerdict, SortedStore
 
 BATCH = 2_000
@@ -75,7 +75,7 @@ class MemberSettler:
         """Acknowledge finished members, a batch at a time. Ends by cancellation.
 
         Two of these loops run, so that the server removes one batch while this process gathers the next. A batch that
-        takes long steps aside (`emq.loops.aside`); the in-flight bounds limit such batches.
+        takes long steps aside (`emq.runtime.aside`); the in-flight bounds limit such batches.
         """
         await self._asides.run(self._calls)
 

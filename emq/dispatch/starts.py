@@ -5,7 +5,7 @@ from __future__ import annotations
 from emq.dispatch.endings import Endings
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
-from emq.message import Message
+from emq.storage.message import Message
 
 
 class Starts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emq.groups.owned import OwnedGroup
-from emq.message import Message
+from emq.storage.message import Message
 
 
 class Stint:

@@ -11,7 +11,7 @@ from emq.dispatch.rotation import Rotation
 from emq.dispatch.starts import Starts
 from emq.groups.context import HostContext
 from emq.groups.owned import Handler, OwnedGroup, OwnedTopic
-from emq.message import Message
+from emq.storage.message import Message
 
 MOST = 64
 """Messages in volleys after which a stint ends, so that the event loop begins them before it makes more tasks. With

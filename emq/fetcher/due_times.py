@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import itertools
 
-from emq.clock import LONGEST_TIMER_S, Clock
+from emq.runtime.clock import LONGEST_TIMER_S, Clock
 
 _NEVER = 1 << 62
 

@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from emq import errors, plurals
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
-from emq.message import Message
+from emq.runtime import errors, plurals
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
+from emq.storage.message import Message
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
 

@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from emq import errors, message
 from emq.fetcher.due_times import DueTimes
 from emq.fetcher.forwarder import is_moved
 from emq.groups import buffer_room
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
-from emq.loops.aside import Asides, Call
-from emq.loops.troubles import Troubles
+from emq.runtime import errors
+from emq.runtime.aside import Asides, Call
+from emq.runtime.troubles import Troubles
+from emq.storage import message
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneStore
 

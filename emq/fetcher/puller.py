@@ -8,14 +8,14 @@ import itertools
 from collections.abc import Sequence
 from functools import partial
 
-from emq import errors, message
 from emq.fetcher.readiness import Readiness
 from emq.groups import buffer_room
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedQueue
-from emq.loops.aside import Asides, Call
-from emq.loops.troubles import Troubles
-from emq.storage import marks
+from emq.runtime import errors
+from emq.runtime.aside import Asides, Call
+from emq.runtime.troubles import Troubles
+from emq.storage import marks, message
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.log_store import Batch, LogStore, Read
 from emq.topics.key_layouts import KeyGate
@@ -35,7 +35,7 @@ class Puller:
     the other.
 
     A queue whose server cannot serve it rests, longer each time, and is then read again. A read that takes long steps
-    aside (`emq.loops.aside`), so that the queues of other servers are read meanwhile.
+    aside (`emq.runtime.aside`), so that the queues of other servers are read meanwhile.
 
     Attributes:
         holes: number of offsets read that held no message.

@@ -14,8 +14,8 @@ from emq.groups import reading_ahead
 from emq.groups.context import HostContext
 from emq.groups.events import HostEvents
 from emq.groups.owned import OwnedGroup, OwnedQueue
-from emq.loops import pace
-from emq.loops.slicing import in_slices
+from emq.runtime import pace
+from emq.runtime.slicing import in_slices
 from emq.storage.store import Store
 
 T = TypeVar("T")

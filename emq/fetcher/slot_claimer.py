@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from emq import errors, message
 from emq.fetcher.due_times import DueTimes
 from emq.fetcher.slot_looks import LOOK_MESSAGES, SlotLooks, room
 from emq.fetcher.slot_members import decoded
@@ -17,7 +16,9 @@ from emq.groups.capacity import MAX_BUFFER
 from emq.groups.claims import Claims
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
-from emq.loops.aside import Asides, Call
+from emq.runtime import errors
+from emq.runtime.aside import Asides, Call
+from emq.storage import message
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.slot_store import SlotClaim, SlotClaimed, SortedStore
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from emq import message
 from emq.groups.owned import OwnedSlot
-from emq.storage import reasons
+from emq.storage import message, reasons
 from emq.storage.slot_store import RETRIES, SlotClaimed, SlotKind, SlotSettle, SlotVerdict
 
 

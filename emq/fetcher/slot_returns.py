@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from emq import errors
 from emq.fetcher.slot_members import give_back
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedSlot
-from emq.loops.troubles import Troubles
+from emq.runtime import errors
+from emq.runtime.troubles import Troubles
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.slot_store import Recover, SlotVerdict, SortedStore
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from emq.clock import Clock
 from emq.fetcher.slot_returns import SlotReturns
 from emq.groups.owned import OwnedSlot
-from emq.loops import pace
+from emq.runtime import pace
+from emq.runtime.clock import Clock
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.slot_store import SortedStore
 

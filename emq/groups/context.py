@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from emq.clock import Clock
 from emq.groups.capacity import Gauge
 from emq.groups.deliveries import HandlerDeliveries
 from emq.groups.events import HostEvents
 from emq.groups.records import Records
-from emq.loops.lease import Lease
+from emq.runtime.clock import Clock
+from emq.runtime.lease import Lease
 from emq.trail.sink import NullTrail, TrailSink
 
 

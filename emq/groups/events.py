@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, get_args
 
-from emq import errors
 from emq.groups.owned import OwnedGroup, OwnedQueue
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 
 GroupLoop: TypeAlias = Literal["dispatch", "fetch", "lanes", "slots", "settle", "expiry"]
 """The parts of a host that work on group after group, and go on with the next one if a group breaks."""

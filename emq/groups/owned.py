@@ -15,13 +15,13 @@ from emq.groups.priority import Policy
 from emq.groups.receiver import Receiver
 from emq.groups.slot_state import SlotState
 from emq.groups.waiting_messages import WaitingMessages
-from emq.message import Message
 from emq.quota.charge import Charge, limited
 from emq.quota.counter import Counter, own_counter
 from emq.quota.places.sharing import HoldingTimes
 from emq.quota.throttle import Throttle
 from emq.quota.topic_counter import GroupCounter, TopicCounter
 from emq.storage.marks import Marks
+from emq.storage.message import Message
 from emq.storage.slot_store import Slot, SlotKind
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import Topic

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from emq.message import Message
+from emq.storage.message import Message
 from emq.topics.model import Topic
 
 Buffers = Sequence[deque[Message]]

@@ -7,8 +7,8 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from emq import errors
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 
 VISIBILITY_S = 30.0
 """Seconds that a received message may stay unsettled before it is delivered again; see `Delivery.extend`."""

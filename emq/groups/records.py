@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from emq import errors
+from emq.runtime import errors
 
 log = logging.getLogger(__name__)
 

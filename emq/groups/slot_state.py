@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from emq.message import Message
+from emq.storage.message import Message
 from emq.storage.slot_store import Slot
 
 

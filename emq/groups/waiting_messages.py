@@ -13,7 +13,7 @@ from typing import Protocol
 from emq.groups.capacity import Gauge
 from emq.groups.priority import STRICT, Policy
 from emq.groups.slot_state import SlotState
-from emq.message import Message
+from emq.storage.message import Message
 from emq.storage.slot_store import SlotKind
 from emq.topics.key_layouts import KeyGate
 

@@ -13,17 +13,16 @@ import time
 from collections.abc import Coroutine, Iterable, Mapping, Set
 from typing import Any
 
-from emq import errors, plurals
 from emq.allocation.membership import Assignment, Membership
-from emq.clock import Clock
 from emq.groups.owned import OwnedGroup
 from emq.host import garbage_collection
 from emq.host.catalog_loop import CatalogLoop
 from emq.host.letting_go import LettingGo
 from emq.host.ownership import Acquired, Ownership
-from emq.loops import pace
-from emq.loops.slicing import in_slices
-from emq.loops.troubles import Complaint, Troubles
+from emq.runtime import errors, pace, plurals
+from emq.runtime.clock import Clock
+from emq.runtime.slicing import in_slices
+from emq.runtime.troubles import Complaint, Troubles
 from emq.storage.answers import FAILURES, Failure, unexpected
 
 log = logging.getLogger(__name__)

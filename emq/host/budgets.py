@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from emq.clock import Clock
 from emq.groups.owned import OwnedGroup
 from emq.quota.budget import Budget
 from emq.quota.charge import Charge
+from emq.runtime.clock import Clock
 from emq.topics.model import Topic
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 
 import sqlalchemy as sa
 
-from emq import errors
 from emq.allocation.membership import Membership
 from emq.database import levels
 from emq.database.database import QUICK_S, read_values
@@ -18,7 +17,7 @@ from emq.host.options import CATALOG_POLL_S
 from emq.host.orphan_watch import OrphanWatch
 from emq.host.ownership import Ownership
 from emq.host.surroundings import Storage
-from emq.loops import pace
+from emq.runtime import errors, pace
 from emq.topics import topic_changes
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emq.loops.slicing import in_slices
+from emq.runtime.slicing import in_slices
 from emq.topics import budgets
 from emq.topics.model import Topic
 

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from emq import errors
 from emq.calls import calling, dependencies, middleware, plan
 from emq.groups.receiver import Receiver
-from emq.message import Message
 from emq.quota.places.threads import Threads
-from emq.topics.inputs import is_pattern
+from emq.runtime import errors
+from emq.runtime.inputs import is_pattern
+from emq.storage.message import Message
 from emq.topics.rules import validate_name
 
 THREADS = 32

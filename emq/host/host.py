@@ -8,7 +8,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from emq import errors
 from emq.allocation.membership import Membership
 from emq.database import levels
 from emq.database.database import QUICK_S
@@ -33,8 +32,8 @@ from emq.host.statistics import HostStatistics
 from emq.host.surroundings import Services, Storage
 from emq.host.throttles import Throttles
 from emq.host.watched_tenants import WatchedTenants
-from emq.loops import patience
-from emq.loops.guard import Guard
+from emq.runtime import errors, patience
+from emq.runtime.guard import Guard
 from emq.topics.passages import PassageStore
 
 log = logging.getLogger(__name__)

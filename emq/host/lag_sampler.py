@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from emq import errors
-from emq.clock import Clock
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.host.lag_parts import Part
 from emq.host.ownership import Ownership
 from emq.host.statistics import TroubledTopic
 from emq.host.troubled_topics import TroubledTopics
-from emq.loops import pace
+from emq.runtime import errors, pace
+from emq.runtime.clock import Clock
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.store import Store
 from emq.topics.model import State

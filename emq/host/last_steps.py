@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from emq import errors
+from emq.runtime import errors
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 
-from emq import plurals
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
 from emq.host.options import DRAIN_S
 from emq.host.ownership import Ownership
-from emq.loops.slicing import SLICE, in_slices
+from emq.runtime import plurals
+from emq.runtime.slicing import SLICE, in_slices
 from emq.storage.names import parts_of
 from emq.trail import events
 

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from emq import plurals
 from emq.groups.owned import OwnedGroup, OwnedTopic
+from emq.runtime import plurals
 
 log = logging.getLogger(__name__)
 

@@ -24,11 +24,10 @@ from typing import NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors
 from emq.allocation.tree.database import sessions
 from emq.database import Database, statements
 from emq.database.database import QUICK_S, read_value
-from emq.loops import pace
+from emq.runtime import errors, pace
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 
 log = logging.getLogger(__name__)

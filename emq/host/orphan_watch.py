@@ -7,10 +7,9 @@ import contextlib
 import logging
 from collections.abc import Mapping
 
-from emq import errors
 from emq.allocation.membership import Membership
-from emq.loops import pace
 from emq.offsets import orphans
+from emq.runtime import errors, pace
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from emq import plurals
 from emq.groups import priority
 from emq.groups.capacity import HORIZON_S, buffer_capacity, queue_capacity
 from emq.groups.context import HostContext
@@ -21,9 +20,10 @@ from emq.host.losses import Losses
 from emq.host.surroundings import Storage
 from emq.host.takeover import Takeover
 from emq.host.topic_updates import TopicUpdates
-from emq.loops.slicing import in_slices
 from emq.offsets.checkpoints import Checkpoint
 from emq.quota.charge import limited
+from emq.runtime import plurals
+from emq.runtime.slicing import in_slices
 from emq.storage import marks
 from emq.storage.answers import Failure, unexpected
 from emq.storage.names import parts_of

@@ -12,12 +12,12 @@ import functools
 import logging
 from collections.abc import Collection, Sequence
 
-from emq import errors
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.host.ownership import Ownership
 from emq.host.unread_layouts import Unread, UnreadLayouts
-from emq.loops.slicing import in_slices
+from emq.runtime import errors
+from emq.runtime.slicing import in_slices
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.log_store import Bounds, Trim
 from emq.storage.store import Store

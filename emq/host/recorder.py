@@ -15,9 +15,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from emq import errors
 from emq.allocation.membership import Membership
-from emq.clock import Clock
 from emq.database import host_stats, levels
 from emq.groups.deliveries import SIZES
 from emq.groups.owned import OwnedTopic
@@ -27,11 +25,12 @@ from emq.host.lag_sampler import LagSampler
 from emq.host.ownership import Ownership
 from emq.host.statistics import IN_SLOT, HostStatistics, Move, Rates, ThrottledTopic, TopicStatistics, Totals
 from emq.host.watched_tenants import WatchedTenants
-from emq.loops import pace
-from emq.loops.guard import Guard
-from emq.loops.timekeeping import Timekeeper
 from emq.offsets.checkpoints import CheckpointStore
 from emq.quota.throttle import Throttle
+from emq.runtime import errors, pace
+from emq.runtime.clock import Clock
+from emq.runtime.guard import Guard
+from emq.runtime.timekeeping import Timekeeper
 from emq.topics.model import State
 
 INTERVAL_S = 1.0

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from emq import errors
 from emq.groups.events import GroupLoop, HostEvents
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.assignments import Assignments
 from emq.host.group_work import GroupWork
 from emq.host.passage_loop import PassageLoop
 from emq.host.throttles import Throttles
-from emq.loops.guard import Guard
-from emq.message import Message
+from emq.runtime import errors
+from emq.runtime.guard import Guard
+from emq.storage.message import Message
 
 
 class Reports(HostEvents):

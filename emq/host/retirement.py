@@ -11,14 +11,13 @@ import logging
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from emq import errors
-from emq.clock import Clock
-from emq.loops import pace
-from emq.loops.guard import SAID_AGAIN_S
-from emq.loops.slicing import in_slices
 from emq.offsets import lag
 from emq.offsets.checkpoints import CheckpointStore
 from emq.offsets.sealing import seal_finished
+from emq.runtime import errors, pace
+from emq.runtime.clock import Clock
+from emq.runtime.guard import SAID_AGAIN_S
+from emq.runtime.slicing import in_slices
 from emq.storage.answers import accepted, served
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.log_store import Trim

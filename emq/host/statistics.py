@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from emq.loops.timekeeping import ClockState
+from emq.runtime.timekeeping import ClockState
 
 LIVE_S = 10.0
 """Most age, in seconds, of a live host's snapshot. A host with an older one is gone, or cut off from its database."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
-from emq.clock import Clock, SystemClock
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.deliveries import HandlerDeliveries
 from emq.groups.events import HostEvents
 from emq.groups.records import Records
 from emq.host.neighbours import Neighbours
-from emq.loops.lease import Lease
-from emq.loops.timekeeping import Timekeeper
 from emq.offsets.checkpoints import CheckpointStore
+from emq.runtime.clock import Clock, SystemClock
+from emq.runtime.lease import Lease
+from emq.runtime.timekeeping import Timekeeper
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.trail.sink import NullTrail, TrailSink

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-from emq import errors, plurals
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
-from emq.loops.slicing import SLICE
 from emq.offsets import rewinding
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.runtime import errors, plurals
+from emq.runtime.slicing import SLICE
 from emq.storage import marks
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.lane_store import LaneClaim

@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from emq import errors
-from emq.clock import Clock
 from emq.dispatch import retry
 from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.message import Message
 from emq.quota.throttle import Throttle
+from emq.runtime import errors
+from emq.runtime.clock import Clock
+from emq.storage.message import Message
 from emq.trail import events
 from emq.trail.sink import TrailSink
 

@@ -6,7 +6,6 @@ import asyncio
 import fnmatch
 from collections.abc import Mapping
 
-from emq import extending
 from emq.groups import priority
 from emq.groups.capacity import HORIZON_S, buffer_capacity, in_flight_limit, queue_capacity
 from emq.groups.context import HostContext
@@ -15,9 +14,10 @@ from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.host.budgets import Budgets
 from emq.host.group_work import GroupWork
 from emq.host.handlers import Binding, Handlers, with_timeout
-from emq.loops.slicing import SLICE
 from emq.quota.charge import limited
-from emq.topics.inputs import is_pattern
+from emq.runtime import extending
+from emq.runtime.inputs import is_pattern
+from emq.runtime.slicing import SLICE
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import State, Topic, quota_of
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 
-from emq import extending
 from emq.groups.owned import OwnedTopic
 from emq.host.lag_parts import Part
 from emq.host.statistics import TroubledTopic
-from emq.loops.slicing import in_slices
+from emq.runtime import extending
+from emq.runtime.slicing import in_slices
 from emq.topics.model import State
 
 MOST = 50

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from emq import message
 from emq.groups.owned import OwnedQueue
-from emq.loops.slicing import in_slices
+from emq.runtime.slicing import in_slices
+from emq.storage import message
 from emq.storage.answers import of_each
 from emq.storage.log_store import Batch, LogStore, Read
 

@@ -12,9 +12,9 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 
-from emq.clock import Clock
 from emq.groups.owned import OwnedTopic
 from emq.host.statistics import WatchedTenant
+from emq.runtime.clock import Clock
 
 KEPT_S = 60
 """Seconds that are kept."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from emq import errors, plurals
 from emq.observe.admin import Admin
 from emq.offsets import orphans
 from emq.offsets.orphans import Orphan
+from emq.runtime import errors, plurals
 from emq.storage.slot_store import SlotKind
 from emq.topics import rules
 from emq.topics.model import State, Topic

@@ -7,15 +7,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
-from emq import errors, message
-from emq.clock import Clock, SystemClock
 from emq.producer.scores import score_of
-from emq.storage import reasons, slot_store
+from emq.runtime import errors, inputs
+from emq.runtime.clock import Clock, SystemClock
+from emq.storage import message, reasons, slot_store
 from emq.storage.answers import served
 from emq.storage.lane_store import DeadEntry, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.slot_store import RETRIES, DeadMember, SortedStore
 from emq.storage.store import Store
-from emq.topics import inputs
 from emq.topics.model import Kind, Topic
 from emq.trail import events
 from emq.trail.sink import NullTrail, TrailSink

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from emq import errors, message
-from emq.clock import Clock
 from emq.offsets.checkpoints import CheckpointStore
 from emq.offsets.sealing import seal_finished
+from emq.runtime import errors
+from emq.runtime.clock import Clock
+from emq.storage import message
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.log_store import Bounds, Trim

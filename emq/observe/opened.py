@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from emq.clock import Clock
 from emq.database import Database
 from emq.host.host import Host
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
-from emq.settings import Settings
+from emq.runtime.clock import Clock
+from emq.runtime.settings import Settings
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 

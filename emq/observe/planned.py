@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Literal, NamedTuple
 
-from emq import errors, message
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.answers import served
 from emq.storage.lane_store import MOST_FOUND, Asked, EntryState, LaneStore, WaitingEntry
 from emq.timetable import schedule as spec

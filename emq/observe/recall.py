@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from emq import message
-from emq.clock import Clock, SystemClock
 from emq.observe import planned
+from emq.runtime.clock import Clock, SystemClock
+from emq.storage import message
 from emq.storage.answers import served
 from emq.storage.lane_store import EntryState, LaneSettle, LaneVerdict
 from emq.storage.slot_store import SlotSettle, SlotVerdict

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from emq import durations
 from emq.database import Database, host_stats
 from emq.host import statistics
 from emq.host.statistics import HostStatistics, Rates, ThrottledTopic, Totals
 from emq.observe.opened import Opened
+from emq.runtime import durations
 
 FORGOTTEN_S = 3600.0
 """Seconds of silence after which commands hide a host."""

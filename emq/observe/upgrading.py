@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from emq import errors
 from emq.database import Database, levels
+from emq.runtime import errors
 
 Levels = Mapping[str, int]
 """Host -> the highest level that it can read."""

@@ -7,14 +7,13 @@ import logging
 import math
 from collections.abc import Iterable, Mapping
 
-from emq import errors
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedQueue
-from emq.loops import pace
-from emq.loops.slicing import in_slices
-from emq.loops.troubles import Troubles
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.retention import Retention
+from emq.runtime import errors, pace
+from emq.runtime.slicing import in_slices
+from emq.runtime.troubles import Troubles
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.log_store import LogStore, Trim
 

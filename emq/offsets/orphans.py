@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.answers import served
 from emq.storage.names import QueueName, parts_of
 from emq.storage.slot_store import Slot, SlotKind

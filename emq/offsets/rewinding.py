@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emq import errors
 from emq.offsets.checkpoints import Checkpoint
+from emq.runtime import errors
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.log_store import Bounds, LogStore, Read
 from emq.storage.names import group_of

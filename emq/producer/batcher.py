@@ -8,8 +8,8 @@ import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from emq import errors, plurals
 from emq.producer.outcomes import in_doubt
+from emq.runtime import errors, plurals
 from emq.storage.durability import Durability
 
 Item = TypeVar("Item")

@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar, cast
 
-from emq import errors, message, plurals
+from emq.runtime import errors, inputs, plurals
+from emq.storage import message
 from emq.timetable import delay_levels
 from emq.timetable.delay_levels import Delay
-from emq.topics import inputs
 from emq.topics.model import MAX_DELAY_S, Topic
 
 T = TypeVar("T")

@@ -7,18 +7,19 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from emq import errors, message
-from emq.clock import Clock
-from emq.message import Message
 from emq.producer import checks, reopening
 from emq.producer.batcher import Batcher
 from emq.producer.doubtful_delays import Doubts
 from emq.producer.outcomes import Repeated
 from emq.producer.scores import score_of
+from emq.runtime import errors
+from emq.runtime.clock import Clock
+from emq.runtime.inputs import number
+from emq.storage import message
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.durability import Durability
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
-from emq.topics.inputs import number
+from emq.storage.message import Message
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Kind, Topic
 from emq.trail import events

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from emq import errors, plurals
+from emq.runtime import errors, plurals
 
 MESSAGES = 10_000
 BYTES = 64 << 20

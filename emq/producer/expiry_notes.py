@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from emq import errors
-from emq.clock import Clock
+from emq.runtime import errors
+from emq.runtime.clock import Clock
 from emq.topics import changing
 from emq.topics.catalog import Catalog
 

@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from emq import errors, message
-from emq.clock import Clock
 from emq.producer import checks, reopening
 from emq.producer.batcher import BATCH, Batcher, fitting
 from emq.producer.outcomes import Outcome, Repeated, first_failure, unsent
@@ -15,6 +13,9 @@ from emq.producer.queue_tails import Tails
 from emq.producer.reopening import Reopening
 from emq.producer.router import Router
 from emq.producer.routes import Route
+from emq.runtime import errors
+from emq.runtime.clock import Clock
+from emq.storage import message
 from emq.storage.answers import of_each
 from emq.storage.durability import Durability
 from emq.storage.log_store import REPEATED, LogStore, Put

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TypeAlias, TypeVar, cast
 
-from emq import errors, plurals
+from emq.runtime import errors, plurals
 from emq.storage.answers import FAILURES
 
 

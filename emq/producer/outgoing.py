@@ -6,14 +6,13 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
-from emq import errors
 from emq.producer import checks, sorted_topics
 from emq.producer.checks import due_ms_of, ttl_us
 from emq.producer.log_topics import QueueColumns
 from emq.producer.scores import score_of
 from emq.producer.sorted_topics import SlotColumns, SortedOptions
+from emq.runtime import errors, inputs
 from emq.timetable.delay_levels import Delay
-from emq.topics import inputs
 from emq.topics.model import Kind, Topic
 
 T = TypeVar("T")

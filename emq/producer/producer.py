@@ -10,8 +10,6 @@ from functools import partial
 from itertools import repeat, starmap
 from typing import Any
 
-from emq import errors, message
-from emq.clock import Clock, SystemClock
 from emq.producer import checks, delayed_messages, log_topics, reopening, sorted_topics
 from emq.producer.checks import due_ms_of, ttl_us
 from emq.producer.expiry_notes import Expiring
@@ -20,12 +18,14 @@ from emq.producer.outgoing import Outgoing, Way, columns_of, refusals, said_of
 from emq.producer.router import Router
 from emq.producer.routes import Route
 from emq.producer.scores import score_of, scores_of
+from emq.runtime import errors, inputs
+from emq.runtime.clock import Clock, SystemClock
+from emq.storage import message
 from emq.storage.store import Store
 from emq.timetable import merged_occurrences
 from emq.timetable import schedule as spec
 from emq.timetable.delay_levels import Delay
 from emq.timetable.schedule import Missed
-from emq.topics import inputs
 from emq.topics.catalog import Catalog
 from emq.topics.model import Kind, Topic
 from emq.trail.sink import NullTrail, TrailSink
@@ -87,7 +87,7 @@ class Producer:
         """Publish one message; return its id once the store has the message, as durably as the topic asks.
 
         Publishes awaited at the same time share a round trip. Times are those of the environment's clock, see
-        `emq.loops.timekeeping`.
+        `emq.runtime.timekeeping`.
 
         Args:
             topic: name of the topic.

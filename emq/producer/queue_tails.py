@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from emq.clock import Clock
 from emq.producer.routes import Route
+from emq.runtime.clock import Clock
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.sink import TrailSink

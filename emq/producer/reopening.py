@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 
-from emq import errors
 from emq.producer.router import Router
 from emq.producer.routes import Route
+from emq.runtime import errors
 from emq.storage.store import Store
 from emq.topics import forgotten_layouts
 from emq.topics.catalog import Catalog

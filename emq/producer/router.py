@@ -7,10 +7,10 @@ import logging
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from emq import errors
-from emq.clock import boot_s
 from emq.producer.lines import Lines
 from emq.producer.routes import Memory, Route, route_of
+from emq.runtime import errors
+from emq.runtime.clock import boot_s
 from emq.topics.catalog_reading import CatalogReading
 from emq.topics.model import State, Topic
 from emq.topics.rules import validate_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from emq import message
+from emq.storage import message
 from emq.storage.slot_store import Slot
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from emq import errors
+from emq.runtime import errors
+from emq.runtime.inputs import finite, number, shown
 from emq.storage.slot_store import RETRIES
-from emq.topics.inputs import finite, number, shown
 from emq.topics.model import MAX_DELAY_S, Kind, Topic
 
 AGING_EPOCH_S = 1 << 33

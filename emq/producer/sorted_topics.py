@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
-from emq import errors, message
-from emq.clock import Clock
 from emq.producer import checks, reopening
 from emq.producer.batcher import Batcher, fitting
 from emq.producer.outcomes import Outcome, all_published, first_failure, unsent
 from emq.producer.router import Router
 from emq.producer.routes import Route
-from emq.storage import folds
+from emq.runtime import errors
+from emq.runtime.clock import Clock
+from emq.storage import folds, message
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.durability import Durability
 from emq.storage.slot_store import LATEST, SlotAdd, SortedStore

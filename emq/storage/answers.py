@@ -12,17 +12,10 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import TypeAlias, TypeVar
 
-from emq import errors, plurals
+from emq.runtime import errors, plurals
+from emq.runtime.troubles import Unexpected
 
 T = TypeVar("T")
-
-
-class Unexpected(errors.OutcomeUnknown):
-    """A call failed with an error that a driver should not raise; one of its entries may be the cause.
-
-    The caller sends each entry alone next time, so that one bad entry does not fail the others again.
-    """
-
 
 Failure: TypeAlias = errors.StoreUnavailable | errors.StoreFull
 """The error of an entry that was not served. The caller may send the entry again later."""

@@ -25,7 +25,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from emq import errors, extras
+from emq.runtime import errors, extras
 from emq.storage.slot_store import Fold
 
 NAMES = ("latest", "sum", "max", "min", "union", "count", "lua")

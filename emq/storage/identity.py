@@ -16,7 +16,7 @@ import contextlib
 import secrets
 from collections import Counter
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.answers import FAILURES, Failure
 from emq.storage.lane_store import LaneAdd, LaneStore
 

@@ -10,7 +10,8 @@ import enum
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from emq import errors, message
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.slot_store import PAGE_BYTES
@@ -65,7 +66,8 @@ class LaneAdd(NamedTuple):
     repeated.
 
     Attributes:
-        id: the identity of the message, see `emq.message.Message.uid`; the same for a schedule, which has no nonce.
+        id: the identity of the message, see `emq.storage.message.Message.uid`; the same for a schedule, which has no
+            nonce.
         epoch: the owner's epoch, for a message that moves here from its log queue; None for a producer, who is not
             fenced.
         priority: from 0, the highest, to 15.
@@ -90,7 +92,7 @@ class LaneAdd(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The message's id, as its publisher chose it; see `emq.message.label`."""
+        """The message's id, as its publisher chose it; see `emq.storage.message.label`."""
         return message.label(self.id)
 
 

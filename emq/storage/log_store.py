@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.marks import Mark

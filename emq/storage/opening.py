@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 
-from emq import errors, extras
-from emq.clock import Clock
-from emq.storage.environment import Environment
+from emq.runtime import errors, extras
+from emq.runtime.clock import Clock
+from emq.runtime.environment import Environment
+from emq.runtime.passwords import hide_password
 from emq.storage.store import Store
 
 ENTRY_POINTS = "emq.stores"
@@ -18,7 +18,6 @@ _EXTRAS = {
     **{f"{scheme}{kind}": "redis" for scheme in ("redis", "rediss") for kind in ("", "+cluster", "+sentinel")},
     "postgresql": "postgres",
 }
-_SECRET_PARAMETER = re.compile(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*")
 
 
 async def open_store(url: str, environment: Environment, clock: Clock | None = None) -> Store:
@@ -60,19 +59,3 @@ async def open_store(url: str, environment: Environment, clock: Clock | None = N
 def _adapters() -> Mapping[str, EntryPoint]:
     """Return the installed adapters by scheme. Python reads the metadata of all installed packages to find them."""
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
-
-
-def hide_password(url: str) -> str:
-    """Return the URL with its password, and parameters that look like one, as `***`; for messages and logs.
-
-    This also hides a password with unescaped `@`, `/` or `?` (everything up to the last `@` counts as user and
-    password), and the password of a URL without a scheme.
-    """
-    before, mark, rest = url.partition("://")
-    if not mark:
-        before, rest = "", url
-    if "@" in rest:
-        account, _, place = rest.rpartition("@")
-        user, colon, _ = account.partition(":")
-        rest = f"{user}{colon}***@{place}" if colon else rest
-    return _SECRET_PARAMETER.sub(r"\1***", before + mark + rest)

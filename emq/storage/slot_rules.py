@@ -10,7 +10,7 @@ import math
 import sys
 from typing import NamedTuple
 
-from emq import errors
+from emq.runtime import errors
 
 _LARGEST = sys.float_info.max
 _WHOLE = 1 << 53

@@ -27,7 +27,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.slot_rules import LATEST as LATEST

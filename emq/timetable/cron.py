@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from cronsim import CronSim, CronSimError
 
-from emq import errors
+from emq.runtime import errors
 
 MAX_LENGTH = 200
 """Most characters of an expression; a list of sixty minutes has 170."""

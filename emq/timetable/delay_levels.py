@@ -6,8 +6,7 @@ import datetime
 import enum
 import math
 
-from emq import errors
-from emq.topics import inputs
+from emq.runtime import errors, inputs
 from emq.topics.model import MAX_DELAY_S, Topic
 
 ROCKETMQ: dict[str, float] = {

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from emq import errors, message
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
-from emq.loops.aside import Asides, Call
-from emq.loops.troubles import Troubles
-from emq.message import Message
+from emq.runtime import errors
+from emq.runtime.aside import Asides, Call
+from emq.runtime.troubles import Troubles
+from emq.storage import message
 from emq.storage.answers import FAILURES, Failure, of_each, unexpected
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
+from emq.storage.message import Message
 from emq.storage.slot_store import SortedStore
 from emq.timetable import merged_occurrences
 from emq.timetable import occurrences as course

@@ -5,9 +5,9 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
-from emq import errors, message
-from emq.message import Message
-from emq.storage import folds
+from emq.runtime import errors
+from emq.storage import folds, message
+from emq.storage.message import Message
 from emq.storage.slot_store import SlotAdd
 from emq.topics.model import Kind, Topic
 

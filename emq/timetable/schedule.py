@@ -8,10 +8,9 @@ from typing import Literal, get_args
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors, inputs
 from emq.timetable import cron as crons
 from emq.timetable import delay_levels
-from emq.topics import inputs
 from emq.topics.model import MAX_DELAY_S
 
 Missed = Literal["skip", "once", "all"]

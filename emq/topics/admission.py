@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from emq import errors, extending
+from emq.runtime import errors, extending
 from emq.storage import folds
 from emq.topics import asking, changing, model, rules
 from emq.topics.model import DEFAULT_PRIORITIES, Topic

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from emq import errors
-from emq.topics import changing, documents, secret_attributes
-from emq.topics.inputs import shown
+from emq.runtime import documents, errors
+from emq.runtime.inputs import shown
+from emq.topics import changing, secret_attributes
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq.topics.rules import validate_text
 

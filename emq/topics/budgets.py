@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics import shares
 from emq.topics.model import Topic
 

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from emq import errors
-from emq.clock import Clock
 from emq.database import Database, environment_time
+from emq.runtime import errors
+from emq.runtime.clock import Clock
 from emq.topics import asking, changing, model, row_codec, secret_attributes
 from emq.topics.admission import Admission
 from emq.topics.catalog_change import CatalogChange

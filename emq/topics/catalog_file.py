@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import tomli_w
 
-from emq import errors, extending
-from emq.topics import changing, documents, inputs
+from emq.runtime import documents, errors, extending, inputs
+from emq.topics import changing
 from emq.topics.model import Topic, TopicOptions
 from emq.topics.secret_attributes import without_secrets
 

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from emq import errors
 from emq.database import Database, database
+from emq.runtime import errors
+from emq.runtime.inputs import is_pattern
 from emq.topics import catalog_rows, row_codec, rules
 from emq.topics.catalog_rows import TopicRows
-from emq.topics.inputs import is_pattern
 from emq.topics.model import Topic
 from emq.topics.topic_changes import ChangedNames, Changes
 

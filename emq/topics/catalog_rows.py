@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors, plurals
 from emq.database import database, levels, statements, tables
+from emq.runtime import errors, plurals
 from emq.topics import changing, row_codec
 from emq.topics.model import Topic
 from emq.topics.topic_changes import VERSION, TopicChanges

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics import model, shares
 from emq.topics.model import Topic, TopicOptions
 from emq.topics.shares import MICRO, Division

@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from emq.message import Message
+    from emq.storage.message import Message
     from emq.topics.model import Topic
 
 

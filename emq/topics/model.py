@@ -13,9 +13,8 @@ from typing import Annotated
 
 import msgspec
 
-from emq import errors, plurals
+from emq.runtime import errors, inputs, plurals
 from emq.storage.slot_store import Fold, Keep, Slot, SlotKind
-from emq.topics import inputs
 from emq.topics.options import TopicOptions as TopicOptions
 from emq.topics.options import means
 from emq.topics.shares import MICRO as MICRO

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.log_store import Bounds, LogStore, Trim
 from emq.topics.model import Topic

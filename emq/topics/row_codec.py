@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from emq import errors
 from emq.database import levels
+from emq.runtime import errors
 from emq.topics.model import Topic, TopicOptions
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from emq import errors, plurals
-from emq.topics import inputs
+from emq.runtime import errors, inputs, plurals
 from emq.topics.model import (
     DEFAULT_MAX_QUEUE_QPS,
     MAX_DELAY_S,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics.model import Topic
 from emq.topics.secret_names import MASK as MASK
 from emq.topics.secret_names import is_secret as is_secret

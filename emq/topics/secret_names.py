@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emq import extending
+from emq.runtime import extending
 
 MASK = "***"
 """Stands for a secret where a topic is shown. In an import it stands for the secret that the topic has already."""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from emq.message import Message, label
+from emq.storage.message import Message, label
 
 PUBLISHED: Final = "published"
 MERGED: Final = "merged"
@@ -42,7 +42,7 @@ the separator is unique, so that the copies of one id that follows from contents
 the separator means nothing."""
 
 CONTENT: Final = "[0-9]+-[0-9a-f]{24}"
-"""An id that follows from contents (`emq.message.slot_id`), as a regular expression."""
+"""An id that follows from contents (`emq.storage.message.slot_id`), as a regular expression."""
 
 SLOT_ID: Final = f"^{CONTENT}({COPY}.*)?$"
 """Ids that follow from contents, and ids of their copies, as a regular expression. Such ids may be published again."""

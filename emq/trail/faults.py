@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from emq import plurals
+from emq.runtime import plurals
 from emq.trail import contents, events, histories, interleaved, lives
 from emq.trail.checks import Violations
 from emq.trail.history_facts import Facts, Fault, Loss, Losses, Step, concerns

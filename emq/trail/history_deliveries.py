@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from emq import plurals
+from emq.runtime import plurals
 from emq.trail import events
 from emq.trail.history import History
 from emq.trail.history_facts import Fault, Step

@@ -17,7 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from emq.message import MARK
+from emq.storage.message import MARK
 from emq.trail import events, segments
 from emq.trail.events import COPY, Event
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from emq import errors
+from emq.runtime import errors
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from emq import plurals
+from emq.runtime import plurals
 from emq.trail import checks, events, lives
 from emq.trail.checks import Violations
 from emq.trail.rows import join, lists, only, steps_of

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from emq import errors
+from emq.runtime import errors
 from emq.trail import checks, events, faults, keys, outcomes, priorities, segments, waiting
 from emq.trail.checks import Violations
 from emq.trail.rows import join, lists, only, origins

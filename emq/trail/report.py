@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from emq import plurals
+from emq.runtime import plurals
 from emq.trail.checks import Violations
 from emq.trail.proof import Proof
 

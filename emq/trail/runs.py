@@ -6,7 +6,7 @@ import itertools
 
 import msgspec
 
-from emq import plurals
+from emq.runtime import plurals
 from emq.trail.takeovers import CutShort
 
 

@@ -19,10 +19,9 @@
 | due_ms | int64 | when it is due, milliseconds since the epoch (retried; published, if it was delayed) |
 | reason | string | why (retried, returned, dead, dropped) |
 
-In a sorted topic an id follows from the contents (`emq.message.slot_id`), so the same id may be published, merged,
-settled and published again. When a message leaves its slot to be tried again from its lane, its id gets a suffix: `~`
-and a unique text. The event `retried` or `dead` of the message is the first with this suffix.
-
+In a sorted topic an id follows from the contents (`emq.storage.message.slot_id`), so the same id may be published,
+merged, settled and published again. When a message leaves its slot to be tried again from its lane, its id gets a
+suffix: `~` and a unique text. The event `retried` or `dead` of the message is the first with this suffix.
 `emq.trail.segments.Header` explains the file metadata of a segment. A change that an existing reader would misread
 raises `VERSION`.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from emq.message import Message
+from emq.storage.message import Message
 from emq.trail.events import Record
 
 

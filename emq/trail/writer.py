@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from emq import errors, plurals
-from emq.clock import Clock
-from emq.message import Message
+from emq.runtime import errors, plurals
+from emq.runtime.clock import Clock
+from emq.storage.message import Message
 from emq.trail import columns, events, schema, segments
 from emq.trail.options import TrailOptions, TrailStatistics
 

@@ -24,8 +24,9 @@ import drawing
 import evidence
 from evidence import Facts
 
-from emq import App, Settings, errors
-from emq.clock import SystemClock
+from emq import App, Settings
+from emq.runtime import errors
+from emq.runtime.clock import SystemClock
 from emq.trail.writer import Trail
 from emq_scheduling import Overloaded, Receipt, Run, Scheduling, Submission, Task
 from emq_scheduling.pools import documents

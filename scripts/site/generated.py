@@ -17,9 +17,9 @@ import msgspec
 import pool_tables
 import typer
 
-from emq import errors, settings
 from emq.cli.commands import app
 from emq.cli.topic_options import written
+from emq.runtime import errors, settings
 from emq.topics.model import SORTED_OPTIONS, Topic
 from emq.topics.options import Described, TopicOptions, described, in_words
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from emq import errors
+from emq.runtime import errors
 
 
 class ApiError(errors.EMQError):

@@ -19,7 +19,7 @@ import aiohttp
 import msgspec
 import yarl
 
-from emq import errors
+from emq.runtime import errors
 from emq_clients.failures import ApiError, ApiUnavailable
 from emq_clients.requests import Page, Request
 

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from emq import errors
 from emq.app import App
 from emq.calls import content_types, encoding
 from emq.calls.encoding import Payload
 from emq.producer.checks import checked_ids, ttl_us
-from emq.topics import inputs
+from emq.runtime import errors, inputs
 from emq.topics.model import MAX_DELAY_S
 from emq_outbox.relay import PAGE, POLL_S, Relay
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from emq import errors, plurals
 from emq.app import App
 from emq.app.sending import REFUSED
 from emq.producer.outcomes import Outcome
 from emq.producer.outgoing import Outgoing
-from emq.topics import inputs
+from emq.runtime import errors, inputs, plurals
 from emq_outbox import engines, turns
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 import yarl
 
-from emq import Settings, errors
+from emq import Settings
+from emq.runtime import errors
 from emq_push.proxy import Proxy
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address

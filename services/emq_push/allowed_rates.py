@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics.model import Topic
 
 ATTRIBUTE = "push.allowed_rate"

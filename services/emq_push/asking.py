@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from emq.message import Message
+from emq.storage.message import Message
 
 HEADER = "emq:handshake"
 """Has a colon, unlike the headers of callers."""

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from emq.calls import content_types
-from emq.clock import Clock
-from emq.message import Message
+from emq.runtime.clock import Clock
+from emq.storage.message import Message
 from emq_push.endpoint import Batch, Endpoint
 from emq_push.outcome import Outcome
 

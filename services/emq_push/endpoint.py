@@ -12,7 +12,7 @@ import msgspec
 import yarl
 from msgspec import Meta
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics import model
 from emq_push import endpoint_values, signature, tls
 from emq_push.attributes import DISABLED, FAILING_SINCE, PAUSED, URL

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from emq.extending import Extension, Standstill
+from emq.runtime.extending import Extension, Standstill
 from emq_push.attributes import DISABLED, FAILING_SINCE, PAUSED, URL
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _SECRET = ("push.basic", "push.oauth2.secret", "push.tls.key")
 
 
 class Push(Extension):
-    """See `emq.extending.Extension`."""
+    """See `emq.runtime.extending.Extension`."""
 
     prefix = "push."
     address = URL

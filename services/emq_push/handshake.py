@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import aiohttp
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics.model import Topic
 from emq_push import allowed_rates, verdict
 from emq_push.addresses import AddressFilter

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from emq.calls import content_types
-from emq.message import Message
+from emq.storage.message import Message
 from emq_push import batches, signature
 from emq_push.endpoint import Endpoint
 from emq_push.endpoint_values import MAX_HEADER_LENGTH

@@ -22,9 +22,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from emq.clock import Clock
 from emq.host.throttles import Throttles
 from emq.quota.breaker import Breaker
+from emq.runtime.clock import Clock
 
 LESS = 0.5
 """Factor of the rate when an endpoint asks for less, or answers slowly."""

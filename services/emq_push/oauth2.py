@@ -12,8 +12,8 @@ import aiohttp
 import msgspec
 import yarl
 
-from emq import errors
-from emq.clock import Clock
+from emq.runtime import errors
+from emq.runtime.clock import Clock
 from emq_push import endpoint_values, verdict
 
 TIMEOUT_S = 10.0

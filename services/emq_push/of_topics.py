@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from emq import Settings, errors
+from emq import Settings
+from emq.runtime import errors
 from emq.topics import secret_attributes
 from emq.topics.model import Topic
 from emq_push import handshake

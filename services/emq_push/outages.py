@@ -12,8 +12,8 @@ import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from emq import durations, errors
-from emq.clock import Clock
+from emq.runtime import durations, errors
+from emq.runtime.clock import Clock
 from emq_push.attributes import DISABLED, FAILING_SINCE, URL
 from emq_push.endpoint import Endpoint, failing_note
 

@@ -20,8 +20,7 @@ from typing import TypeVar
 import aiohttp
 import yarl
 
-from emq import errors
-from emq.storage import opening
+from emq.runtime import errors, passwords
 
 SILENT_HOSTS = 3
 SILENT_S = 2.0
@@ -82,7 +81,7 @@ class Proxy:
             fits = False
         if not fits or url.raw_query_string or url.raw_fragment:
             raise errors.InvalidSettings(
-                f"settings: push_proxy_url = {opening.hide_password(text)!r} must be http://HOST:PORT or "
+                f"settings: push_proxy_url = {passwords.hide_password(text)!r} must be http://HOST:PORT or "
                 "http://USER:PASSWORD@HOST:PORT, such as http://127.0.0.1:4750"
             )
         return cls(url.origin() if not url.user else url.with_path(""))

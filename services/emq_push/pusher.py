@@ -11,11 +11,11 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractResolver
 
-from emq import errors
-from emq.clock import Clock, SystemClock
 from emq.host.throttles import Throttles
-from emq.message import Message
 from emq.quota.places.places import Places
+from emq.runtime import errors
+from emq.runtime.clock import Clock, SystemClock
+from emq.storage.message import Message
 from emq.trail import events
 from emq_push import asking, attempts, batches, files, handshake, headers, verdict
 from emq_push.addresses import AddressFilter

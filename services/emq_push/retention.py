@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from emq import errors
-from emq.clock import Clock
 from emq.database import Database, database, schema
+from emq.runtime import errors
+from emq.runtime.clock import Clock
 from emq_push.records import tables
 from emq_push.records.deliveries import PENDING
 from emq_push.records.schema import PUSH

@@ -14,7 +14,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from emq import Settings, errors, extras
+from emq import Settings
+from emq.runtime import errors, extras
 
 PREFIX = "enc:v1:"
 KEY_BYTES = 32

@@ -23,7 +23,7 @@ import ssl
 
 import aiohttp
 
-from emq import errors
+from emq.runtime import errors
 from emq_push.proxy import ProxyFailed
 from emq_push.resolver import NoNameServer
 

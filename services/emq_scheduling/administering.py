@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from emq import errors, plurals
+from emq.runtime import errors, plurals
 from emq_scheduling import topics
 from emq_scheduling.limits.usage_keeper import UsageTable
 from emq_scheduling.pools.catalog import PoolCatalog

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from emq import errors, message
 from emq.groups.offset_tracker import OffsetTracker
 from emq.offsets.checkpoints import Checkpoint
+from emq.runtime import errors
+from emq.runtime.inputs import shown
+from emq.storage import message
 from emq.storage.answers import FAILURES, served
 from emq.storage.log_store import REPEATED, Put, Read
-from emq.topics.inputs import shown
 from emq.trail import events
 from emq_scheduling.pools import rules
 from emq_scheduling.pools.catalog import PoolCatalog

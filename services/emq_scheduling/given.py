@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from emq import errors
-from emq.topics.inputs import finite, shown
+from emq.runtime import errors
+from emq.runtime.inputs import finite, shown
 from emq.topics.model import MAX_DELAY_S
 from emq.topics.rules import validate_name
 from emq_scheduling.model import Costs

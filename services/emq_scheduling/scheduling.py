@@ -9,8 +9,8 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from emq import errors
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 from emq_scheduling import finding, given
 from emq_scheduling.hosting.attempts import Performer, Run
 from emq_scheduling.hosting.pool_host import PoolHost

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from emq import durations, errors
 from emq.producer.outgoing import Outgoing
-from emq.topics.inputs import shown
+from emq.runtime import durations, errors
+from emq.runtime.inputs import shown
 from emq_scheduling import given, topics
 from emq_scheduling.forecast.prediction import wait_if_raised
 from emq_scheduling.limits import calendars

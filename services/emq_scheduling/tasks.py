@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from emq.message import Message
+from emq.storage.message import Message
 from emq_scheduling.model import Costs
 
 HEADER = "emq-task"

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from emq import errors
+from emq.runtime import errors
 from emq_scheduling.submitting import Receipt, Submission
 
 MOST = 500

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics.model import Topic, TopicOptions
 from emq_scheduling.model import PERIODS_S, Pool
 from emq_scheduling.pools import rules

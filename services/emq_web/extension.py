@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from emq.extending import Extension
+from emq.runtime.extending import Extension
 
 if TYPE_CHECKING:
     import typer
@@ -18,7 +18,7 @@ log = logging.getLogger("emq")
 
 
 class Web(Extension):
-    """See `emq.extending.Extension`."""
+    """See `emq.runtime.extending.Extension`."""
 
     @contextlib.asynccontextmanager
     async def serving(self, app: App) -> AsyncIterator[None]:
@@ -26,7 +26,7 @@ class Web(Extension):
             yield
             return
         from emq.cli.extras import needing
-        from emq.settings import address
+        from emq.runtime.settings import address
 
         with needing("the HTTP API", "api"):
             from emq_web import serving

@@ -12,7 +12,7 @@ import pydantic
 from fastapi import exceptions
 from starlette.exceptions import HTTPException
 
-from emq import errors
+from emq.runtime import errors
 from emq_push.records.cursors import InvalidCursor
 from emq_push.service import refusals
 

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator
 
 import uvicorn
 
-from emq import App, errors
-from emq.settings import Address
+from emq import App
+from emq.runtime import errors
+from emq.runtime.settings import Address
 from emq_push import files
 from emq_push.service.service import PushService
 from emq_web import application

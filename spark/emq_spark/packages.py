@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from emq import errors, extras
+from emq.runtime import errors, extras
 
 PACKAGES = ("pyspark", "pyarrow")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emq import errors
+from emq.runtime import errors
 from emq_spark.packages import require_packages
 from emq_spark.source.registration import register
 

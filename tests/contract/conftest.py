@@ -13,7 +13,7 @@ from slot_user import VARIANT_NAMES, VARIANTS, SlotUser
 from target import EVERYTHING, PUT_GET, Can, Target
 
 from emq.database import Database
-from emq.storage.environment import Environment
+from emq.runtime.environment import Environment
 from emq.storage.opening import open_store
 from emq.storage.slot_store import SlotKind
 from emq.storage.store import Store

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.slot_store import (
     LATEST,
     DeadMember,

@@ -8,8 +8,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from emq.runtime.environment import Environment
 from emq.storage.answers import served
-from emq.storage.environment import Environment
 from emq.storage.log_store import Batch, LogStore, Put, Read
 from emq.storage.slot_store import Slot, SlotKind
 from emq.storage.store import Store

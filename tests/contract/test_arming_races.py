@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from target import watching
 
-from emq.storage.environment import Environment
+from emq.runtime.environment import Environment
 from emq.storage.log_store import Batch, Put, Read
 from emq.storage.opening import open_store
 from emq_stores.sql import log_store

@@ -7,8 +7,8 @@ import fnmatch
 import pytest
 import sqlalchemy as sa
 
-from emq import errors
 from emq.database import Database
+from emq.runtime import errors
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
 

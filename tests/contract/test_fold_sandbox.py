@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from slot_user import APART_TIME, NOW, STORES, SlotUser
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.slot_store import Fold, Keep, SlotAdd
 
 pytestmark = [STORES, pytest.mark.parametrize("variant", [APART_TIME], ids=["time-apart"])]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from target import Can, Target
 
-from emq.storage.environment import Environment
+from emq.runtime.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
 from emq.storage.log_store import Put, Trim
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from emq import errors
 from emq.database import Database
+from emq.runtime import errors
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions
 

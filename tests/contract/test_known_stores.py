@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from emq import errors
 from emq.database import Database
 from emq.database.known_stores import KnownStores
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.runtime import errors
 from emq.topics.passages import Passage, PassageStore
 from emq_stores.memory import MemoryStore, World
 

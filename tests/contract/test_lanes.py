@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import pytest
 from target import Can, Target
 
-from emq import errors
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage.durability import Durability
-from emq.storage.environment import Environment
 from emq.storage.lane_store import DeadEntry, LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict
 from emq.storage.log_store import Read, Trim
 from emq.storage.store import Store

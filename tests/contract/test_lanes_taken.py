@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from target import Target
 
-from emq.clock import ManualClock
+from emq.runtime.clock import ManualClock
 from emq.storage.lane_store import (
     AHEAD_S,
     MOST_TAKEN,

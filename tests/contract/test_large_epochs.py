@@ -5,7 +5,7 @@ from __future__ import annotations
 from slot_user import SlotUser
 from target import Target, put_one, read_one
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.storage.log_store import Read, Trim
 from emq.storage.slot_store import Recover, SlotClaim, SlotSettle, SlotVerdict

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from target import Can, Target, ends, put_one, read_all, read_one
 
-from emq import errors
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage.durability import Durability
-from emq.storage.environment import Environment
 from emq.storage.log_store import Batch, Put, Read, Trim
 from emq.storage.store import Store
 

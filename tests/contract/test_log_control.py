@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from target import Can, Target, ends, put_one, read_all, read_one
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.log_store import Batch, Put, Read, Trim
 from emq.storage.store import Store
 

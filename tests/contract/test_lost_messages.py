@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import sqlalchemy as sa
 from target import Can, Target, put_one, read_all, read_one
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage import marks
 from emq.storage.log_store import Batch, Put, Read, Trim
 from emq.storage.marks import Mark

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from target import Can, Target
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.storage.log_store import Batch, Put, Read, Trim
 from emq.storage.store import Store

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import emq_servers as servers
+from emq.runtime.environment import Environment
 from emq.storage import slot_store
 from emq.storage.answers import FAILURES
-from emq.storage.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
 from emq.storage.log_store import Put, Read, Trim
 from emq.storage.opening import open_store

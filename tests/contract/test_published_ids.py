@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from target import Can, Target, read_all
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
 from emq.storage.log_store import REPEATED, Put, Trim
 from emq.storage.store import Store

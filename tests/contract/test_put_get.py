@@ -13,8 +13,8 @@ import pytest
 from holey_store import HoleyClient, Operation
 from target import Watcher, ends, put_one, read_all, read_one
 
-from emq import errors
-from emq.storage.environment import Environment
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage.log_store import Put, Trim
 from emq_stores.memory import MemoryStore
 from emq_stores.put_get import Options, PutGetStore

@@ -12,17 +12,17 @@ import pytest
 from target import Target
 
 from emq.allocation.membership import LoneMembership
-from emq.clock import SystemClock
 from emq.host.host import Host
 from emq.host.options import HostOptions
 from emq.host.retirement import Retirement
 from emq.host.surroundings import Services, Storage
-from emq.message import Message
 from emq.observe.admin import Admin
 from emq.observe.deletion import Deletion
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
+from emq.runtime.clock import SystemClock
 from emq.storage.log_store import Trim
+from emq.storage.message import Message
 from emq.storage.store import Store
 from emq.topics import forgotten_layouts
 from emq.topics.catalog import Catalog

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from target import Target
 
-from emq import errors
-from emq.clock import SystemClock
 from emq.host.host import Host
 from emq.host.options import HostOptions
 from emq.host.surroundings import Services, Storage
-from emq.message import Message, label
 from emq.observe import dead_letters, planned, recall
 from emq.observe.admin import Admin
 from emq.observe.dead_letters import EVERY, Letter, Selection
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
+from emq.runtime import errors
+from emq.runtime.clock import SystemClock
 from emq.storage.answers import served
 from emq.storage.lane_store import MOST_FOUND, Asked, EntryState, LaneAdd, LaneClaim, LaneSettle, LaneVerdict
+from emq.storage.message import Message, label
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions, split

@@ -14,9 +14,9 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from emq import errors
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage import folds
-from emq.storage.environment import Environment
 from emq.storage.opening import open_store
 from emq.storage.slot_store import (
     Entry,

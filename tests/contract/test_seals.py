@@ -5,7 +5,7 @@ from __future__ import annotations
 from slot_user import SlotUser
 from target import Target
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage import slot_store
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict
 from emq.storage.slot_store import Keep, SlotKind

@@ -9,9 +9,9 @@ import pytest
 from slot_user import APART_TIME, NOW, SECOND, STORES, TIMES, SlotUser, nth
 from target import Can, Target
 
-from emq import errors
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage.durability import Durability
-from emq.storage.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneState
 from emq.storage.slot_store import (
     RETRIES,

@@ -6,7 +6,7 @@ import pytest
 from slot_user import APART, APART_TIME, NOW, PRIORITIES, SECOND, STORES, SlotUser, nth
 from target import Target
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage import folds
 from emq.storage.slot_store import Entry, Fold, Keep, SlotAdd, SlotKind, SlotVerdict, Waiting
 from emq.storage.store import Store

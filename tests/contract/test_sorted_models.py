@@ -11,7 +11,7 @@ from slot_user import IN_ORDER, NOW
 from target import Target, settle_down, watching
 from test_models import StoreMachine
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.slot_store import (
     Fold,
     Keep,

@@ -10,7 +10,7 @@ import pytest
 from slot_user import NOW, PRIORITIES, SECOND, STORES, SlotUser, nth, refused
 from target import Target, Watcher, settle_down, watching
 
-from emq.storage.environment import Environment
+from emq.runtime.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.slot_store import Entry, Keep, SlotAdd, SlotClaim, SlotClaimed, SlotKind, SlotVerdict
 from emq.storage.store import Store

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from target import Target
 
-from emq import errors
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage import identity
-from emq.storage.environment import Environment
 from emq.storage.lane_store import LaneSettle, LaneVerdict
 from emq.storage.store import Store
 

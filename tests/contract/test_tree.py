@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from emq import clock, errors, settings
 from emq.allocation import zookeeper
 from emq.allocation.tree import protocol
 from emq.allocation.tree.database import DatabaseTree
 from emq.allocation.tree.protocol import SessionState
+from emq.runtime import clock, errors, settings
 from support import ensemble
 from support.meeting import fresh_database
 

@@ -8,11 +8,11 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from emq import errors
 from emq.allocation.heartbeat import LEASE_SHARE
 from emq.allocation.tree.database import DatabaseTree, nodes
 from emq.allocation.tree.database.session import RENEWALS
 from emq.allocation.tree.protocol import SessionState
+from emq.runtime import errors
 from support.meeting import fresh_database
 
 TIMEOUT_S = 6.0

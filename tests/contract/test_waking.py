@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from target import Can, Target, Watcher, put_one, read_one, settle_down, watching
 
-from emq import errors
-from emq.storage.environment import Environment
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.storage.log_store import Batch, Put, Read
 from emq.storage.store import Store

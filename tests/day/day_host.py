@@ -22,7 +22,7 @@ from day_plan import trait_of
 from day_record import Journal, now_us
 
 import emq
-from emq import settings
+from emq.runtime import settings
 from emq.trail.options import TrailOptions
 from emq.trail.writer import Trail
 from support.failure_lines import without_tracebacks
@@ -146,7 +146,7 @@ def _fail(fate: str, attempt: int) -> None:
 
 async def main(life: str, directory: Path) -> None:
     options = settings.load()
-    trail = Trail.open(directory / "trail", life, emq.clock.SystemClock(), TRAIL)
+    trail = Trail.open(directory / "trail", life, emq.runtime.clock.SystemClock(), TRAIL)
     app = emq.App(options=options, trail=trail)
     handlers = Handlers(app, life, directory)
     try:

@@ -11,7 +11,7 @@ from day_plan import PRIORITIES, Tenant, fate_of, topic_named
 from day_record import Evidence, Journal, Sent, Version, now_us
 
 import emq
-from emq import errors
+from emq.runtime import errors
 from emq.topics.model import Kind
 
 TWINS = 6

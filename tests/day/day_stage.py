@@ -17,8 +17,8 @@ from day_host import TRAIL, Handlers
 from day_record import Evidence, now_us
 
 import emq
-from emq import settings
-from emq.clock import SystemClock
+from emq.runtime import settings
+from emq.runtime.clock import SystemClock
 from emq.trail.writer import Trail
 from support.failure_lines import without_tracebacks
 

@@ -26,8 +26,8 @@ from day_trail import trail_violations
 
 import emq
 import emq_servers as servers
-from emq.clock import SystemClock
 from emq.observe import dead_letters
+from emq.runtime.clock import SystemClock
 from emq.trail.writer import Trail
 from emq_servers.redis import RedisServer
 from emq_stores.memory import forget

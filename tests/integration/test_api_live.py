@@ -15,8 +15,9 @@ import pytest
 import schemathesis
 from schemathesis.core.parameters import ParameterLocation
 
-from emq import App, errors
-from emq.settings import Address
+from emq import App
+from emq.runtime import errors
+from emq.runtime.settings import Address
 from emq_push.records.endpoints import EndpointSettings
 from emq_push.records.tenants import TenantSettings
 from emq_push.service.service import PushService

@@ -11,7 +11,7 @@ import pytest
 from bench.engine import troubles
 from bench.support import endpoints
 from bench.support.endpoints import Arrival, Endpoints, Kind
-from emq.errors import InvalidSettings
+from emq.runtime.errors import InvalidSettings
 from emq_push.resolver import AresResolver
 
 HEADERS = {"webhook-id": "Id1", "webhook-timestamp": "1700000000"}

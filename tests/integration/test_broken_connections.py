@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import emq_servers as servers
-from emq import errors
+from emq.runtime import errors
 from emq_push.wire import Wire
 from emq_stores.redis.address import parsed
 from emq_stores.redis.keys import Shard

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from emq.message import Message
+from emq.storage.message import Message
 from emq.topics.model import Kind, Topic, TopicOptions
 from support.assigned import Assigned
 from support.rig import Delivery, Rig, Seen, rig, running

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from emq.message import Message
+from emq.storage.message import Message
 from support.rig import Seen, rig
 from support.virtual import virtual
 from support.waiting import until

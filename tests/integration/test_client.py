@@ -24,9 +24,9 @@ import sqlalchemy as sa
 
 import emq
 import emq_servers as servers
-from emq import errors
 from emq.database.forks import ForkGuard
 from emq.producer.outgoing import Outgoing
+from emq.runtime import errors
 from support.pages import module_of, snippets
 
 ROOT = pathlib.Path(__file__).parents[2]

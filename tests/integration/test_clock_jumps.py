@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from emq.clock import SystemClock
+from emq.runtime.clock import SystemClock
 from support import rig
 from support.rig import Seen
 from support.virtual import virtual

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from emq import App
-from emq.clock import SystemClock
 from emq.database.environment_time import EnvironmentTime
-from emq.loops import timekeeping
-from emq.loops.timekeeping import Asked
-from emq.message import Message
-from emq.settings import Settings
+from emq.runtime import timekeeping
+from emq.runtime.clock import SystemClock
+from emq.runtime.settings import Settings
+from emq.runtime.timekeeping import Asked
+from emq.storage.message import Message
 from support.waiting import until
 
 HOUR_NS = 3600 * 10**9

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import redis.asyncio
 
-from emq import message
 from emq.app import App
-from emq.message import Message
 from emq.observe import dead_letters
+from emq.storage import message
 from emq.storage.lane_store import LaneAdd
 from emq.storage.log_store import Put
+from emq.storage.message import Message
 from support.rig import Seen, rig, running
 from support.virtual import virtual
 from support.waiting import until

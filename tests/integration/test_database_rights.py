@@ -11,9 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 import emq_servers as servers
-from emq import errors
 from emq.database import Database
-from emq.storage.environment import Environment
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.log_store import Put, Read
 from emq.topics.catalog import Catalog

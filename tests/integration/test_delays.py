@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from emq import errors
 from emq.groups.capacity import MAX_BUFFER
-from emq.message import Message
 from emq.observe import dead_letters, recall
+from emq.runtime import errors
 from emq.storage.lane_store import LaneClaimed
+from emq.storage.message import Message
 from emq.topics.model import State
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore

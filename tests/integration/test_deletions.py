@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from emq import errors
 from emq.producer import Producer
+from emq.runtime import errors
 from emq.topics.catalog import Catalog
 from emq.topics.model import Kind
 from support.doubles import Faulty

@@ -23,9 +23,9 @@ import httpx
 import pytest
 from rich.console import Console
 
-from emq import errors
-from emq.clock import ManualClock
-from emq.message import Message
+from emq.runtime import errors
+from emq.runtime.clock import ManualClock
+from emq.storage.message import Message
 from emq.trail import events
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail

@@ -12,8 +12,8 @@ import pytest
 
 import emq
 import emq_servers as servers
-from emq import errors
 from emq.offsets.checkpoints import Checkpoint
+from emq.runtime import errors
 from support import cluster_receipts
 from support.cluster import Cluster, Place
 from support.cluster_process import HostProcess

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 import emq
 import emq_servers as servers
-from emq import errors
 from emq.cli import cluster as cluster_views
 from emq.cli.commands import app as cli
 from emq.database import levels, tables
 from emq.observe import upgrading
+from emq.runtime import errors
 from emq.topics import row_codec
 from support import level_host_process
 from support.emq_shell import opened, shell

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 import emq
-from emq.storage.environment import Environment
+from emq.runtime.environment import Environment
 from emq.storage.log_store import Put, Read, Trim
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq_stores.put_get import PutGetLogStore

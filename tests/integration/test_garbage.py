@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from emq import errors
 from emq.app import App
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 from support import garbage
 from support.failure_lines import without_tracebacks
 from support.waiting import until

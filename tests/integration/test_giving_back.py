@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import emq
-from emq.clock import SystemClock
+from emq.runtime.clock import SystemClock
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
 from emq_stores.memory import forget

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import emq as package
-from emq import errors
+from emq.runtime import errors
 from support.emq_processes import PATIENCE_S, Shell, line_with, until
 
 CHAIN = """

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import emq
-from emq import errors
 from emq.observe import dead_letters
+from emq.runtime import errors
 from emq.topics.model import State
 from emq_testing import Harness, NotSettled
 

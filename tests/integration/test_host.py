@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from emq.fetcher.readiness import SWEEP_S
-from emq.message import Message
+from emq.storage.message import Message
 from emq.topics.model import Kind, State
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emq.message import Message
+from emq.storage.message import Message
 from support.doubles import Faulty
 from support.rig import Rig, Seen, rig, running
 from support.virtual import virtual

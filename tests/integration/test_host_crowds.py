@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emq.host.host import Host
-from emq.message import Message
+from emq.storage.message import Message
 from support.rig import Rig, Seen, rig, starts_per_second
 from support.virtual import virtual
 

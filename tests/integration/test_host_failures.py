@@ -10,11 +10,12 @@ from collections import Counter
 
 import pytest
 
-from emq import errors, message
-from emq.message import Message
 from emq.observe import dead_letters
 from emq.observe.dead_letters import Letter
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.lane_store import LaneState
+from emq.storage.message import Message
 from support.rig import Rig, Seen, bound, rig, starts_per_second
 from support.virtual import virtual
 from support.waiting import until

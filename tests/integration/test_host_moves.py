@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint
 from emq.storage.lane_store import LaneState
+from emq.storage.message import Message
 from emq.topics.model import quotas
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore

@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from emq import errors
-from emq.message import Message
 from emq.producer import Producer
+from emq.runtime import errors
 from emq.storage.log_store import Trim
+from emq.storage.message import Message
 from emq.topics.catalog import Catalog
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore, InlineDatabase

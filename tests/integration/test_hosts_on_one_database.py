@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from emq import errors
 from emq.allocation import fenced_groups
 from emq.allocation.tree.database import sessions
 from emq.host import neighbours
 from emq.host.neighbours import Neighbours
+from emq.runtime import errors
 from emq.storage.lane_store import LaneAdd
 from support import meeting
 from support.meeting import Meeting

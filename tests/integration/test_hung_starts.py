@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from emq.message import Message
+from emq.storage.message import Message
 from emq.topics.model import Kind
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore

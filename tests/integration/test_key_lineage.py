@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from emq import App, settings
+from emq import App
+from emq.runtime import settings
 from emq_push.records.keys import Key
 from emq_push.service.refusals import NotFound
 from emq_push.service.service import PushService

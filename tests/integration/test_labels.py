@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from emq import errors
-from emq.message import Message
 from emq.producer import Outgoing
+from emq.runtime import errors
+from emq.storage.message import Message
 from support.rig import Rig, Seen, rig, running
 from support.virtual import virtual
 from support.waiting import until

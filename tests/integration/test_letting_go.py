@@ -9,7 +9,7 @@ import pytest
 
 from emq.host.host import Host
 from emq.host.losses import SAY_S
-from emq.message import Message
+from emq.storage.message import Message
 from emq.storage.slot_store import SlotVerdict
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore

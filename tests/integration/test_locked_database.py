@@ -17,8 +17,8 @@ import sqlalchemy as sa
 
 import emq
 import emq_servers as servers
-from emq import errors
 from emq.database import Database, engine, postgres
+from emq.runtime import errors
 
 POOL = engine.POSTGRES_THREADS
 

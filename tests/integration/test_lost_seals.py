@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import emq
-from emq import errors
 from emq.host.retirement import Retirement
+from emq.runtime import errors
 from emq.storage.lane_store import LaneAdd
 from emq.storage.log_store import Put
 from emq.storage.slot_store import Keep, SlotAdd

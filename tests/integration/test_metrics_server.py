@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import emq
-from emq import errors
 from emq.observe.metrics import server
 from emq.observe.metrics.monitor import Monitor
 from emq.observe.metrics.server import MAX_CONNECTIONS, MAX_HEAD_BYTES, Page, Server
-from emq.settings import Address, Settings
+from emq.runtime import errors
+from emq.runtime.settings import Address, Settings
 from emq_testing import Harness
 from support.scraped import Scraped
 from support.waiting import until

@@ -10,11 +10,11 @@ from collections import defaultdict
 
 import pytest
 
-from emq import errors
 from emq.host.passage_loop import PASS_S
-from emq.message import Message
 from emq.producer import Producer
+from emq.runtime import errors
 from emq.storage.log_store import Trim
+from emq.storage.message import Message
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import MAX_EARLIER, State, Topic
 from emq_stores.memory import MemoryStore

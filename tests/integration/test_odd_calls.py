@@ -12,7 +12,7 @@ import pytest
 import emq
 import emq_testing
 from emq.host.handlers import Handlers
-from emq.message import Message
+from emq.storage.message import Message
 
 
 async def outcomes(app: emq.App, payloads: int = 2, **options: Any) -> tuple[int, list[str], list[str]]:

@@ -10,9 +10,10 @@ import pytest
 
 import emq
 import emq_testing
-from emq import errors, message
-from emq.message import Message
 from emq.observe import dead_letters
+from emq.runtime import errors
+from emq.storage import message
+from emq.storage.message import Message
 from support.rig import bound, rig
 from support.virtual import virtual
 from support.waiting import until

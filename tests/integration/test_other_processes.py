@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from emq.allocation.tree.database import sessions
-from emq.storage.environment import Environment
+from emq.runtime.environment import Environment
 from emq.storage.log_store import Read
 from emq_stores.sql import open_store
 
@@ -27,7 +27,7 @@ def test_what_a_killed_process_has_started_is_recorded(tmp_path: Path) -> None:
         import asyncio, os, signal
         from pathlib import Path
         from bench.cluster.starts import StartFile
-        from emq.message import Message
+        from emq.storage.message import Message
         file = StartFile(Path({str(path)!r}))
         asyncio.run(file.handle(Message("id", (5).to_bytes(8, "big") + b"x", started_us={STARTED_US})))
         os.kill(os.getpid(), signal.SIGKILL)
@@ -83,7 +83,7 @@ async def test_a_put_from_another_process_wakes_the_watcher(tmp_path: Path) -> N
     woken = asyncio.ensure_future(anext(watcher))
     script = f"""
 import asyncio
-from emq.storage.environment import Environment
+from emq.runtime.environment import Environment
 from emq.storage.log_store import Put
 from emq_stores.sql import open_store
 

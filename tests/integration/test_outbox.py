@@ -20,7 +20,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.pool import QueuePool
 
 import emq
-from emq import errors, message
+from emq.runtime import errors
+from emq.storage import message
 from emq_outbox import Outbox, turns
 from emq_outbox.relay import Relay
 from support.pages import module_of, snippets

@@ -22,8 +22,8 @@ from emq.groups import buffer_room, reading_ahead
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot
 from emq.host.reports import Reports
-from emq.loops.troubles import Troubles
-from emq.message import Message
+from emq.runtime.troubles import Troubles
+from emq.storage.message import Message
 from support.rig import Rig, bound, rig
 from support.virtual import virtual
 from support.waiting import until

@@ -14,10 +14,10 @@ import pytest
 import sqlalchemy as sa
 
 import emq
-from emq import errors, settings
-from emq.clock import ManualClock
 from emq.database import Database
 from emq.observe.metrics import exposition, host_families
+from emq.runtime import errors, settings
+from emq.runtime.clock import ManualClock
 from emq_push.attempt_log import BATCH, AttemptLog
 from emq_push.attempts import EXPIRED, Attempt
 from emq_push.cli.pushing import _Surroundings, with_push

@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
-from emq import App, errors
+from emq import App
 from emq.groups.events import HostEvents
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Handlers
 from emq.host.host import Host
+from emq.runtime import errors
 from emq.topics.model import Topic
 from support.rig import Rig, rig
 from support.virtual import virtual

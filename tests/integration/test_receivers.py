@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import pytest
 import yarl
 
-from emq import errors
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 from emq_demo import receivers
 from emq_demo.receivers import Behaviour, Receivers
 from emq_push.addresses import AddressFilter

@@ -12,8 +12,8 @@ import pytest
 
 import emq
 import emq_servers as servers
-from emq import errors
-from emq.storage.environment import Environment
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage.log_store import Put, Read
 from emq.storage.opening import open_store
 from emq_stores.redis.cluster import hash_slot

@@ -14,7 +14,7 @@ import pytest
 
 import emq
 import emq_servers as servers
-from emq import errors
+from emq.runtime import errors
 from emq_stores.redis.cluster import hash_slot
 from emq_stores.redis.keys import SlotKeys, cluster_shards, shard_of
 from emq_stores.redis.opening import CLUSTER_SHARDS

@@ -11,8 +11,8 @@ import redis
 
 import emq
 import emq_servers as servers
-from emq import errors
-from emq.storage.environment import Environment
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.log_store import Put, Read
 from emq.storage.opening import open_store

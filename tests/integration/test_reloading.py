@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from emq import errors
 from emq.cli import reloading
 from emq.cli.reloading import Reloader
+from emq.runtime import errors
 from support.waiting import until
 
 CHILD = """

@@ -12,8 +12,8 @@ import pytest
 
 import emq
 import emq_servers as servers
-from emq import errors
-from emq.clock import SystemClock
+from emq.runtime import errors
+from emq.runtime.clock import SystemClock
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
 from support.proxies import CommitCutter, ReplyCutter

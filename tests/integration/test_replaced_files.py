@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import emq
-from emq import errors
 from emq.database import Database, host_stats
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 from emq_stores.sql.backend import StoreDatabase
 from support.waiting import until
 

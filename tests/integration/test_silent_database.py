@@ -14,8 +14,8 @@ import pytest
 import sqlalchemy as sa
 
 import emq_servers as servers
-from emq import errors
 from emq.database import Database
+from emq.runtime import errors
 from support import cluster, cluster_receipts
 from support.cluster import Cluster
 from support.proxies import PartingProxy

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from emq import errors
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 from emq.storage.slot_store import SlotVerdict
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore

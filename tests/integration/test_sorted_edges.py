@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from emq.message import Message
+from emq.storage.message import Message
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from emq.topics.model import State
 from emq_stores.memory import MemoryStore

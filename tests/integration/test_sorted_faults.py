@@ -20,7 +20,7 @@ import redis.asyncio
 
 import emq
 import emq_servers as servers
-from emq import errors
+from emq.runtime import errors
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotKind
 from emq.topics.model import Topic

@@ -8,8 +8,9 @@ from collections import Counter
 
 import pytest
 
-from emq import Reject, Retry, errors
-from emq.message import Message, slot_id
+from emq import Reject, Retry
+from emq.runtime import errors
+from emq.storage.message import Message, slot_id
 from emq.storage.reasons import parted
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from emq.topics.model import State

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from emq import errors
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 from support.rig import Seen, rig
 from support.virtual import virtual
 from support.waiting import until

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from emq import errors
 from emq.app import App
-from emq.message import Message
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage import lane_store, log_store, slot_store
 from emq.storage import store as storage
 from emq.storage.durability import Durability
-from emq.storage.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle
 from emq.storage.log_store import Put, Read, Trim
+from emq.storage.message import Message
 from emq.storage.opening import open_store
 from support.waiting import until
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from emq import errors
-from emq.storage.environment import Environment
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage.log_store import Put, Read
 from emq_stores.sql import SqlStore, listen, open_store
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from emq import errors
-from emq.storage.environment import Environment
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.slot_store import (
     LATEST,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import emq
-from emq import errors
-from emq.clock import SystemClock
+from emq.runtime import errors
+from emq.runtime.clock import SystemClock
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq.trail.options import TrailOptions
 from emq.trail.proof import Expectations, prove

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from emq import errors, message
 from emq.fetcher import readiness
-from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint
 from emq.producer.queue_tails import Tails
 from emq.producer.routes import Memory, route_of
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.log_store import Put
+from emq.storage.message import Message
 from emq.topics.model import Topic
 from emq.trail.sink import NullTrail
 from emq_stores.memory import MemoryStore

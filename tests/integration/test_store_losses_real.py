@@ -10,7 +10,7 @@ import pytest
 
 import emq
 import emq_servers as servers
-from emq import errors
+from emq.runtime import errors
 from emq_servers.server import Server
 
 FEW, MANY = 40, 120

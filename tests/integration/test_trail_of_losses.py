@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from emq.clock import SystemClock
 from emq.observe.admin import Admin
 from emq.producer import Producer
+from emq.runtime.clock import SystemClock
 from emq.topics.model import Kind
 from emq.trail.options import TrailOptions
 from emq.trail.proof import Expectations, Proof, prove

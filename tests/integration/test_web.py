@@ -18,8 +18,8 @@ import starlette.routing
 import uvicorn
 
 import emq
-from emq import errors
 from emq.host.host import Host
+from emq.runtime import errors
 from support.pages import module_of, snippets
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import emq_servers as servers
-from emq import errors
+from emq.runtime import errors
 from support.tree_watcher import TreeWatcher
 
 _numbers = itertools.count()

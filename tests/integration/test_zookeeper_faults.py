@@ -13,8 +13,8 @@ import pytest
 from kazoo.client import KazooClient
 
 import emq_servers as servers
-from emq import errors
 from emq.allocation.tree.protocol import SessionState
+from emq.runtime import errors
 from support.tree_watcher import TreeWatcher
 
 _numbers = itertools.count()

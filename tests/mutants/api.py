@@ -113,7 +113,7 @@ MUTANTS = (
         "database-is-for-everybody",
         "I",
         "everybody on the machine reads the secrets in emq.db",
-        "emq/private_files.py",
+        "emq/runtime/private_files.py",
         "MODE = 0o600\n",
         "MODE = 0o644\n",
         "tests/unit/test_private_files.py::test_the_files_of_a_store_and_its_catalog_are_private",

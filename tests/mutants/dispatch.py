@@ -149,7 +149,7 @@ MUTANTS = (
         "headers-are-not-counted",
         "I",
         "a host counts the payloads of its messages only, and megabytes of headers fill its memory",
-        "emq/message.py",
+        "emq/storage/message.py",
         "    m.size = stored + HEADER_MEMORY_BYTES * len(m.headers) if m.headers else stored",
         "    m.size = len(m.payload)",
         "tests/integration/test_labels.py::test_a_host_counts_headers_whatever_a_handler_makes_of_them",

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from emq import errors
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 from support.rig import Rig, Seen, rig, running, starts_per_second
 from support.virtual import virtual
 from support.waiting import until

@@ -8,7 +8,7 @@ import zoneinfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emq import errors
+from emq.runtime import errors
 from emq.timetable import occurrences
 from emq.timetable import schedule as spec
 from emq.timetable.occurrences import MISSED_AFTER_MS, Fired

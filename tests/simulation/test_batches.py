@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from emq import errors
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 from support.simulation.member import Member
 from support.simulation.work import Work
 

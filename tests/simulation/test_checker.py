@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from emq import message
 from emq.allocation.plan import plan
 from emq.dispatch.endings import Endings
 from emq.dispatch.flight import Flight
@@ -19,8 +18,9 @@ from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import Buffers
 from emq.host.ownership import Acquired, Ownership
 from emq.host.retirement import Retirement
-from emq.loops.lease import Lease
 from emq.quota.counter import WindowCounter
+from emq.runtime.lease import Lease
+from emq.storage import message
 from emq.storage.lane_store import LaneClaimed
 from emq.storage.log_store import Batch
 from emq.topics.model import Kind

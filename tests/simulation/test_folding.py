@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from emq import message
 from emq.dispatch.slot_settler import MemberSettler
-from emq.storage import folds, slot_store
+from emq.storage import folds, message, slot_store
 from emq.storage.slot_store import Fold, Keep
 from emq.topics.model import Kind
 from emq_stores.memory import slot_store as memory_sorted

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from emq.message import Message
+from emq.storage.message import Message
 from support.rig import Seen, rig
 from support.virtual import virtual
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from emq import message
-from emq.storage import lane_store, log_store, slot_store
+from emq.storage import lane_store, log_store, message, slot_store
 from emq.topics.model import Kind
 from emq.topics.shares import Division
 from support.simulation import promises

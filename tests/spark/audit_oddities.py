@@ -7,7 +7,7 @@ from typing import Any
 import audit_story
 from audit_story import T0_US, Row, S, Story, end
 
-from emq.message import slot_id
+from emq.storage.message import slot_id
 from emq.topics.model import Topic, TopicOptions, split
 from emq.trail import events, schema
 from emq_spark.audit.store import QueueView

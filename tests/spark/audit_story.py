@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.spark import synthetic
-from emq.message import slot_id
+from emq.storage.message import slot_id
 from emq.topics.model import Kind, Topic, split
 from emq.trail import events, schema, segments
 from emq_spark.audit.store import LaneView, QueueView, StoreView

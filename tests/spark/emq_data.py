@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from emq import message
 from emq.app import App
+from emq.storage import message
 from emq.storage.log_store import Batch, Read
 
 if TYPE_CHECKING:

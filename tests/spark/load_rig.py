@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from emq_data import Data
 
-from emq import message
 from emq.producer import Outcome
 from emq.producer.log_topics import QueueColumns, QueueProducer
 from emq.producer.routes import Route
-from emq.settings import Settings
+from emq.runtime.settings import Settings
+from emq.storage import message
 from emq.trail.events import Published, Record
 from emq.trail.sink import NullTrail
 from emq_spark.load import ledger, plan_file, task, topics

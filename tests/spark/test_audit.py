@@ -14,7 +14,7 @@ import pytest
 from audit_story import T0_US, S, Story
 from pyspark.sql import SparkSession
 
-from emq.message import slot_id
+from emq.storage.message import slot_id
 from emq.trail import events
 from emq_spark.audit import report
 from emq_spark.audit.findings import NAMES

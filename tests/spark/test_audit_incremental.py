@@ -12,7 +12,7 @@ import pytest
 from audit_story import T0_US, Row, S, Story
 from pyspark.sql import SparkSession
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics.model import Topic
 from emq.trail import events
 from emq_spark.audit import offsets, state

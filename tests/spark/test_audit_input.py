@@ -9,7 +9,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from bench.spark import synthetic
-from emq import errors
+from emq.runtime import errors
 from emq.trail import schema, segments
 from emq_spark.audit import segments_read
 from emq_spark.audit.options import AuditOptions

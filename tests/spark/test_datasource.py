@@ -10,8 +10,8 @@ import pytest
 from emq_data import Data
 from pyspark.errors import AnalysisException
 
-from emq import errors
 from emq.app import App
+from emq.runtime import errors
 from emq.storage.lane_store import LaneAdd
 from emq.storage.log_store import Batch, Read
 

@@ -12,7 +12,7 @@ import pyspark
 import pytest
 from emq_data import Data
 
-from emq import errors
+from emq.runtime import errors
 from emq_spark import bundle, session
 
 SCRIPT = """

@@ -12,8 +12,9 @@ from emq_data import Data
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
-from emq import errors, message
 from emq.app import App
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.log_store import Put, Trim
 from emq_spark.source import options as so
 from emq_spark.source.messages import MessagesReader, SpansPartition

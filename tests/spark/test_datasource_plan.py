@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
-from emq import errors
 from emq.offsets.lag import SlotLag
 from emq.producer import Outgoing
+from emq.runtime import errors
 from emq.storage.log_store import Batch, Bounds
 from emq.topics.model import Topic, split
 from emq_spark.source import options as so

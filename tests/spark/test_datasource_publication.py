@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from emq import errors, message
 from emq.app import App
 from emq.producer import Outcome, Outgoing
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.log_store import Read, Trim
 from emq_spark.source import publication as sp
 from emq_spark.source.notes import Notes, Piece, Tail

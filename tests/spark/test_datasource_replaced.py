@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 from replaced_store import Replaced
 
-from emq import errors
+from emq.runtime import errors
 from emq_spark.source import options as so
 from emq_spark.source.messages import MessagesReader, SpansPartition
 from emq_spark.source.progress import Progress

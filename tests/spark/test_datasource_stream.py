@@ -14,7 +14,7 @@ from emq_data import Data
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StructType
 
-from emq import errors
+from emq.runtime import errors
 from emq_spark.source.datasource import EMQDataSource
 from emq_spark.source.progress import Progress
 

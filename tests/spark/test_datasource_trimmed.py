@@ -9,8 +9,8 @@ from emq_data import Data
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
-from emq import errors
 from emq.app import App
+from emq.runtime import errors
 from emq.storage.log_store import Trim
 from emq.topics import changing
 from emq_spark.source import options as so

@@ -56,7 +56,7 @@ def test_every_row_is_published_with_all_that_it_carries(
 
 
 def test_no_id_of_a_row_looks_like_an_option_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    from emq.settings import Settings
+    from emq.runtime.settings import Settings
     from emq_spark.source.options import Options
     from emq_spark.source.write import BatchWriter
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from emq_data import Data
 
-from emq import errors
-from emq.settings import Settings
+from emq.runtime import errors
+from emq.runtime.settings import Settings
 from emq_spark.cli import load_view
 
 pytest.importorskip("pyspark")
@@ -168,14 +168,17 @@ Caused by: java.lang.Exception: else
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (RAISED.format(raised="emq.errors.UnknownTopic: no topic 't'"), "failed: UnknownTopic: no topic 't'; repeat"),
+        (
+            RAISED.format(raised="emq.runtime.errors.UnknownTopic: no topic 't'"),
+            "failed: UnknownTopic: no topic 't'; repeat",
+        ),
         (
             RAISED.format(raised="OSError: [Errno 28] No space left"),
             "failed: OSError: [Errno 28] No space left; repeat",
         ),
         ("Job 3 cancelled part of job group\nmore", "failed: Job 3 cancelled part of job group; repeat"),
         ("", "failed: RuntimeError; repeat"),
-        (RAISED.format(raised="emq.errors.EMQError: who knows; load under another run id"), "another run id"),
+        (RAISED.format(raised="emq.runtime.errors.EMQError: who knows; load under another run id"), "another run id"),
     ],
 )
 def test_why_a_load_failed_is_told_in_a_line(text: str, said: str) -> None:

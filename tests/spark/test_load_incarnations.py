@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from emq_data import Data
 
-from emq import errors, message
 from emq.app import App
 from emq.producer import Outcome
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.log_store import Trim
 from emq.topics import changing
 

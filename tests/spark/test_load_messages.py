@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 
 pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")

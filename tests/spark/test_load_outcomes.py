@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from emq_data import Data
 
-from emq import errors, message
 from emq.producer import Outcome, Producer
 from emq.producer.delayed_messages import LaneProducer
+from emq.runtime import errors
+from emq.storage import message
 from emq.trail.events import Published
 
 pytest.importorskip("pyarrow")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 
 pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")

@@ -22,8 +22,8 @@ from typing import Any
 from kazoo.client import KazooClient
 
 import emq
-from emq import settings
-from emq.clock import SystemClock
+from emq.runtime import settings
+from emq.runtime.clock import SystemClock
 
 RETRY_AFTER_S = 0.3
 

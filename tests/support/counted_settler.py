@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from emq.clock import Clock
 from emq.dispatch.settler import Settler
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
-from emq.message import Message
+from emq.runtime.clock import Clock
+from emq.storage.message import Message
 from emq.storage.store import Store
 from support.recorded_events import RecordedEvents
 from support.waiting import until

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from emq import App, settings
+from emq import App
 from emq.host.host import Host
 from emq.host.lag_parts import Part
-from emq.message import Message
-from emq.settings import Address
+from emq.runtime import settings
+from emq.runtime.settings import Address
+from emq.storage.message import Message
 from emq_push.records import tables
 from emq_push.records.endpoints import EndpointSettings
 from emq_push.records.tenants import TenantSettings

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import emq_testing as testing
-from emq import errors
 from emq.database.database import SLACK_S
+from emq.runtime import errors
 from emq.storage.lane_store import LaneStore
 from emq.storage.log_store import LogStore
 from emq.storage.slot_store import Slot, SortedStore

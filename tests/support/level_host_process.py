@@ -16,7 +16,7 @@ import msgspec
 
 import emq
 from emq.database import levels
-from emq.settings import Settings
+from emq.runtime.settings import Settings
 from emq.topics import row_codec
 
 SINCE = {"dedupe_s": 2}

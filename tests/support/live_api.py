@@ -8,7 +8,8 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple, TypeVar
 
-from emq import App, settings
+from emq import App
+from emq.runtime import settings
 from emq_push.service.service import PushService
 from emq_web import serving
 from emq_web.limits import Limits

@@ -12,12 +12,12 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from emq import errors
-from emq.clock import SystemClock
-from emq.message import Message
 from emq.observe import dead_letters
 from emq.observe.recall import recall
 from emq.producer import Producer
+from emq.runtime import errors
+from emq.runtime.clock import SystemClock
+from emq.storage.message import Message
 from emq.topics.model import Kind, State, Topic, split
 from emq.trail.options import TrailOptions
 from emq.trail.writer import Trail

@@ -6,11 +6,11 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, KeysView, Mapping
 
-from emq import errors
 from emq.allocation.membership import Assignment, AssignmentStream, PlanInForce
 from emq.allocation.plan import handler_sets
 from emq.allocation.plan.units import NO_UNITS, Units
-from emq.loops.lease import Lease
+from emq.runtime import errors
+from emq.runtime.lease import Lease
 
 
 class LocalCluster:

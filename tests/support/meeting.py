@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 import emq
 from emq.database import urls
-from emq.message import Message
+from emq.storage.message import Message
 
 
 def fresh_database(url: str) -> str:

@@ -7,8 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from emq import App, settings
-from emq.settings import Address
+from emq import App
+from emq.runtime import settings
+from emq.runtime.settings import Address
 from emq_push.service.service import PushService
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Pool

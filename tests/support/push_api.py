@@ -8,8 +8,9 @@ from typing import Any
 
 import httpx
 
-from emq import App, settings
-from emq.settings import Address
+from emq import App
+from emq.runtime import settings
+from emq.runtime.settings import Address
 from emq_push.service.service import PushService
 from emq_web import application, serving
 from emq_web.limits import Limits

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import msgspec
 import sqlalchemy as sa
 
-from emq import App, message
-from emq.message import Message
+from emq import App
+from emq.storage import message
 from emq.storage.lane_store import LaneAdd
+from emq.storage.message import Message
 from emq_push.records import deliveries, schema, tables
 from emq_push.records.deliveries import Deliveries, Delivery, Selection
 from emq_push.service.parts import Parts

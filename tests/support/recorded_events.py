@@ -6,7 +6,7 @@ from typing import Any
 
 from emq.groups.events import HostEvents
 from emq.groups.owned import OwnedGroup, OwnedQueue
-from emq.message import Message
+from emq.storage.message import Message
 
 
 class RecordedEvents(HostEvents):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from emq.clock import SystemClock
 from emq.groups import priority
-from emq.message import Message
 from emq.producer import Producer
+from emq.runtime.clock import SystemClock
+from emq.storage.message import Message
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
 from emq.trail.options import TrailOptions

@@ -9,17 +9,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
 from emq.allocation.membership import Membership
-from emq.clock import Clock
 from emq.groups.records import Records
 from emq.host.handlers import Handlers
 from emq.host.host import Host
 from emq.host.options import HostOptions
 from emq.host.surroundings import Services, Storage
-from emq.loops.timekeeping import Timekeeper
-from emq.message import Message
 from emq.observe.admin import Admin
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
+from emq.runtime.clock import Clock
+from emq.runtime.timekeeping import Timekeeper
+from emq.storage.message import Message
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions
 from emq.trail.sink import NullTrail, TrailSink

@@ -20,8 +20,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from emq import errors
 from emq.database import Database, Schema, schema
+from emq.runtime import errors
 
 SCHEMAS = (
     "emq.database:CATALOG",

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import emq
-from emq import errors
 from emq.observe import dead_letters
+from emq.runtime import errors
 from emq.storage import slot_store
 from emq.storage.slot_store import SlotVerdict
 

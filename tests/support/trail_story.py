@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from emq.clock import ManualClock
-from emq.message import Message
+from emq.runtime.clock import ManualClock
+from emq.storage.message import Message
 from emq.trail import events
 from emq.trail.options import TrailOptions
 from emq.trail.proof import Expectations, Proof, prove

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from emq import settings
 from emq.allocation import zookeeper
 from emq.allocation.tree.protocol import SessionState
+from emq.runtime import settings
 
 
 class TreeWatcher:

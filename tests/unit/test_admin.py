@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from emq import errors, message
-from emq.clock import SystemClock
 from emq.host.retirement import Retirement
-from emq.message import Message
 from emq.observe.deletion import FAR_FUTURE_MS, TRIES
 from emq.offsets.checkpoints import Checkpoint
+from emq.runtime import errors
+from emq.runtime.clock import SystemClock
+from emq.storage import message
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneState, LaneVerdict
 from emq.storage.log_store import Put, Read, Trim
+from emq.storage.message import Message
 from emq.topics.model import Topic
 from support.known_topics import KnownTopics
 from support.rig import Rig, rig

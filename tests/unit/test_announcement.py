@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from emq import errors
 from emq.allocation import records
 from emq.allocation.announcement import Announcement
 from emq.allocation.records import Paths, Running
+from emq.runtime import errors
 from support.ensemble import MemoryEnsemble
 from support.virtual import LoopClock, virtual
 

@@ -19,7 +19,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from emq.settings import Address
+from emq.runtime.settings import Address
 from emq_clients import AsyncPushClient
 from emq_clients.push import answers, operations
 from emq_push.secrets import Secrets

@@ -12,7 +12,7 @@ import pytest
 from aiohttp.abc import AbstractResolver
 from standardwebhooks.webhooks import Webhook
 
-from emq import errors
+from emq.runtime import errors
 from emq_push.records.endpoints import EndpointSettings, Filter
 from emq_push.service.refusals import Invalid
 from support import push_api

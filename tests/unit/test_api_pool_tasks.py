@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from emq import App, errors, settings
+from emq import App
+from emq.runtime import errors, settings
 from emq_push.service.service import PushService
 from emq_scheduling import finding
 from emq_scheduling.hosting.attempts import Run

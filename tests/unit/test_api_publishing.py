@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from standardwebhooks.webhooks import Webhook
 
-from emq import errors
+from emq.runtime import errors
 from emq_push.records import tables
 from emq_push.service import publishing
 from support import push_api

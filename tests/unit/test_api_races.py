@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp.abc import AbstractResolver
 
-from emq import errors
+from emq.runtime import errors
 from emq_push.records.tenants import Tenant
 from emq_push.service import upkeep
 from support import push_api

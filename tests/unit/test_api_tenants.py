@@ -8,7 +8,7 @@ from typing import Any
 import fastapi
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq_web import application
 from support import push_api
 from support.push_api import Api

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from emq.loops.aside import MOST, SLOW_S, Aside, Asides, Call
+from emq.runtime.aside import MOST, SLOW_S, Aside, Asides, Call
 from support.virtual import virtual
 
 

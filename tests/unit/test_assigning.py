@@ -17,7 +17,7 @@ from emq.host.assignments import EARLIEST, LATEST, Assignments
 from emq.host.catalog_loop import CatalogLoop
 from emq.host.letting_go import LettingGo
 from emq.host.ownership import Acquired, Ownership
-from emq.loops.guard import Guard
+from emq.runtime.guard import Guard
 from support.virtual import LoopClock, virtual
 from support.waiting import until
 

@@ -16,10 +16,9 @@ from bench.cluster.pauses import Pause, Phase, Shortage
 from bench.cluster.starts import Start, Starts
 from bench.cluster.verdict import counted, figures_of, groups_of, least_moves
 from bench.support.backlog import fill, number_of, queues_of
-from emq import message
 from emq.quota.counter import MICRO
-from emq.storage import opening
-from emq.storage.environment import Environment
+from emq.runtime.environment import Environment
+from emq.storage import message, opening
 from emq.storage.log_store import Read
 from emq.topics.model import Topic, TopicOptions, split
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench.engine.waiting import Cost, compared, in_tasks, made
 from bench.support.stage import unlimited_topics
-from emq.message import Message
+from emq.storage.message import Message
 
 
 @pytest.mark.parametrize("most", [1, 7, 100])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotKind, SlotSettle, SlotVerdict
 from support.rig import Rig, rig

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from emq import errors
 from emq.database import Database
+from emq.runtime import errors
 from emq.topics import budgets, catalog_file, row_codec, shares
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from emq import errors
-from emq.clock import SystemClock
 from emq.database import CATALOG, Database, host_stats, tables
+from emq.runtime import errors
+from emq.runtime.clock import SystemClock
 from emq.storage.durability import Durability
 from emq.topics import catalog_file, changing, model
 from emq.topics.catalog import Catalog

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from emq import errors
 from emq.database import levels, tables
+from emq.runtime import errors
 from emq.topics import row_codec
 from emq.topics.model import Topic, TopicOptions, split
 from support.rig import rig

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from emq import errors
-from emq.clock import ManualClock
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import Note, OffsetTracker
@@ -20,6 +18,8 @@ from emq.offsets import checkpointer, retention
 from emq.offsets.checkpointer import Checkpointer
 from emq.offsets.checkpoints import Checkpoint
 from emq.quota.counter import WindowCounter
+from emq.runtime import errors
+from emq.runtime.clock import ManualClock
 from emq.storage import marks
 from emq.storage.log_store import Put
 from emq.topics.model import Topic, TopicOptions

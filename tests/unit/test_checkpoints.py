@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from emq import errors
 from emq.database import Database
 from emq.groups.offset_tracker import Note
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.runtime import errors
 from emq.storage.marks import Mark
 
 

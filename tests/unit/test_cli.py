@@ -14,12 +14,12 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from emq import errors
 from emq.app import App
 from emq.cli import exit_codes, offsets, watching
 from emq.cli.session import Session
 from emq.database import host_stats
 from emq.host import statistics
+from emq.runtime import errors
 from emq.storage.lane_store import LaneAdd
 from support.emq_shell import Shell, opened
 
@@ -213,7 +213,7 @@ def test_secrets_are_not_shown(emq: Shell) -> None:
 
 
 def contents(topic: str, priority: str = "mid") -> list[tuple[bytes, str | None, dict[str, str] | None]]:
-    from emq import message
+    from emq.storage import message
     from emq.storage.log_store import Read
 
     async def read(made: App) -> Any:

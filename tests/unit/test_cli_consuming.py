@@ -9,7 +9,7 @@ import pytest
 
 import emq
 from emq.cli import consuming
-from emq.settings import Settings
+from emq.runtime.settings import Settings
 from emq_push.cli import pushing
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from emq import errors
 from emq.cli import exit_codes, many_topics
 from emq.observe.admin import Admin
+from emq.runtime import errors
 from emq.topics.model import Topic
 from support.emq_shell import Shell, shell
 

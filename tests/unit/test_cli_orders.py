@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from emq import errors
 from emq.cli import hosts, orders, plan
 from emq.cli.cluster import DatabaseView
+from emq.runtime import errors
 from support.cluster_shell import Shell, shell
 from support.members import Follower
 from support.virtual import virtual

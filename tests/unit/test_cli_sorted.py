@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from emq import errors
 from emq.app import App
 from emq.cli import times, topic_settings, topics
+from emq.runtime import errors
 from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
 from emq.timetable import delay_levels
 from emq.topics import model

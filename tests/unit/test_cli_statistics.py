@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from emq import errors
 from emq.database import Database, host_stats
 from emq.host import recorder, statistics
 from emq.host.host import Host
 from emq.host.statistics import HostStatistics
+from emq.runtime import errors
 from support.rig import ENVIRONMENT, Rig, Seen, rig
 from support.virtual import virtual
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from emq import errors
 from emq.allocation import cluster_view
 from emq.cli import host_view
 from emq.cli.cluster import DatabaseView
+from emq.runtime import errors
 from support.members import PATHS, cluster_of
 from support.virtual import virtual
 from support.waiting import until

@@ -9,11 +9,11 @@ from unittest import mock
 
 import pytest
 
-from emq import errors
 from emq.allocation import records
 from emq.allocation.heartbeat import LEASE_SHARE
 from emq.allocation.plan import plan
 from emq.allocation.records import Order, Running
+from emq.runtime import errors
 from support.members import PATHS, TIMEOUT_S, Cluster, cluster_of, quotas
 from support.virtual import virtual
 from support.waiting import until

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from emq import errors, settings
 from emq.allocation import zookeeper
+from emq.runtime import errors, settings
 
 
 @pytest.mark.parametrize(

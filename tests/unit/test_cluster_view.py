@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from emq import errors
 from emq.allocation import cluster_view, operator_orders, records
 from emq.allocation.cluster_view import Holding, Owned, View
 from emq.allocation.plan.drafting import NOBODY
 from emq.allocation.records import EVERYBODY, Entry, Former, Order, Paths, Pointer, Record, Running
+from emq.runtime import errors
 from support.ensemble import MemoryEnsemble, MemoryTree
 from support.members import Cluster, Follower
 from support.virtual import LoopClock, virtual

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from emq import errors
 from emq.allocation.tree.database import DatabaseTree, sessions
 from emq.allocation.tree.database.nodes import Sighting
 from emq.allocation.tree.protocol import SessionState
 from emq.database import Database
+from emq.runtime import errors
 from support.waiting import until
 
 TIMEOUT_MS = 6_000

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import emq
-from emq import errors, message
 from emq.host import retirement
-from emq.message import Message
 from emq.observe import dead_letters
 from emq.observe.dead_letters import Selection
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict
+from emq.storage.message import Message
 from emq.topics.model import Topic, split
 from emq_stores.memory import MemoryStore
 

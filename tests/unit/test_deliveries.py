@@ -8,7 +8,6 @@ from collections import deque
 
 import pytest
 
-from emq.clock import ManualClock
 from emq.dispatch.dispatcher import Dispatcher
 from emq.groups.capacity import Gauge, in_flight_limit
 from emq.groups.context import HostContext
@@ -16,8 +15,9 @@ from emq.groups.deliveries import NO_HANDLER, OTHERS, QUICK_BITS, RECEIVERS, SIZ
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
-from emq.message import Message
 from emq.quota.counter import WindowCounter
+from emq.runtime.clock import ManualClock
+from emq.storage.message import Message
 from emq.topics.model import Topic
 
 T = 1_000_000_000

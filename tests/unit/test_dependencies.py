@@ -13,9 +13,9 @@ import pytest
 
 import emq
 import emq_testing
-from emq import errors
 from emq.calls import signatures
 from emq.host.handlers import Handlers
+from emq.runtime import errors
 
 
 def message(payload: bytes = b"{}", id_: str = "m") -> emq.Message:

@@ -9,7 +9,6 @@ from collections import Counter, deque
 
 import pytest
 
-from emq.clock import ManualClock
 from emq.dispatch.dispatcher import VISIT, Dispatcher
 from emq.dispatch.parking import GRID_S
 from emq.groups.capacity import Gauge
@@ -17,13 +16,14 @@ from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
-from emq.loops.lease import Lease
-from emq.message import Message
 from emq.quota.counter import Counter as GroupCounter
 from emq.quota.counter import WindowCounter
 from emq.quota.places import sharing
 from emq.quota.smooth import SmoothCounter
 from emq.quota.topic_counter import TopicCounter
+from emq.runtime.clock import ManualClock
+from emq.runtime.lease import Lease
+from emq.storage.message import Message
 from emq.topics.model import Topic
 from support.recorded_trail import RecordedTrail
 

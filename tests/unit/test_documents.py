@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from emq import errors
-from emq.topics.documents import converted, parsed
+from emq.runtime import errors
+from emq.runtime.documents import converted, parsed
 
 
 class Colour(StrEnum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from emq.clock import ManualClock
 from emq.fetcher.due_times import DueTimes
+from emq.runtime.clock import ManualClock
 from support.virtual import LoopClock, virtual
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emq import durations
+from emq.runtime import durations
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from emq.app import App
-from emq.clock import SystemClock
+from emq.runtime.clock import SystemClock
 from support.members import cluster_of
 from support.virtual import virtual
 from support.waiting import until

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emq.extras import remedy
+from emq.runtime.extras import remedy
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = [

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from emq import App, Retry, errors
+from emq import App, Retry
 from emq.dispatch import error_kinds, failure_log
 from emq.groups.capacity import Gauge
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.priority import policy_for
-from emq.message import Message
 from emq.quota.counter import WindowCounter
+from emq.runtime import errors
+from emq.storage.message import Message
 from emq.topics.model import Topic, TopicOptions
 from emq_stores.memory import MemoryStore, World
 from support.counted_settler import CountedSettler

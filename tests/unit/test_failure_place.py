@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import emq
-from emq import errors, message
 from emq.dispatch import failure_place
 from emq.dispatch.failure_place import MAX_PLACE, place_of
 from emq.observe import dead_letters
-from emq.storage import reasons
+from emq.runtime import errors
+from emq.storage import message, reasons
 from emq.storage.lane_store import LaneAdd
 from emq_testing import Harness
 

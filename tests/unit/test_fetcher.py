@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from emq import errors, message
 from emq.fetcher.due_times import DueTimes
 from emq.fetcher.lane_claimer import LaneClaimer
 from emq.fetcher.puller import Puller
@@ -23,11 +22,13 @@ from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.groups.reading_ahead import is_held
-from emq.loops.lease import Lease
-from emq.message import Message
 from emq.quota.counter import WindowCounter
+from emq.runtime import errors
+from emq.runtime.lease import Lease
+from emq.storage import message
 from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.log_store import Put, Read
+from emq.storage.message import Message
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore

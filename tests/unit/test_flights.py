@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq_demo import flights
 from emq_demo.flights import Flight
 

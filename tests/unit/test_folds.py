@@ -11,8 +11,8 @@ import lupa
 import pytest
 from lupa import LuaRuntime
 
-from emq import errors
 from emq.database import Database
+from emq.runtime import errors
 from emq.storage import folds
 from emq.storage.slot_store import Fold
 from emq.topics import catalog_file

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from emq.storage.environment import Environment
+from emq.runtime.environment import Environment
 from emq.storage.log_store import Put
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq_push.endpoint import Endpoints

@@ -10,15 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from emq import errors, message
 from emq.fetcher.forwarder import Forwarder, is_moved
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.priority import STRICT
-from emq.message import Message
 from emq.quota.counter import WindowCounter
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
+from emq.storage.message import Message
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
 from emq_stores.memory import MemoryStore, World

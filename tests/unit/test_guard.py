@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Sequence
 
 import pytest
 
-from emq import errors
-from emq.loops.guard import Guard
-from emq.loops.troubles import Troubles
-from emq.storage.answers import Unexpected, of_each
+from emq.runtime import errors
+from emq.runtime.guard import Guard
+from emq.runtime.troubles import Troubles, Unexpected
+from emq.storage.answers import of_each
 from support.virtual import virtual
 
 

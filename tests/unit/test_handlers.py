@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from emq import errors
 from emq.host.handlers import Handlers, with_timeout
+from emq.runtime import errors
 
 
 async def name_of(handlers: Handlers, topic: str) -> object:

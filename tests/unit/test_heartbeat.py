@@ -9,8 +9,8 @@ import pytest
 
 from emq.allocation.heartbeat import LEASE_SHARE, Heartbeat
 from emq.allocation.records import Paths
-from emq.clock import SystemClock
-from emq.loops.lease import Lease
+from emq.runtime.clock import SystemClock
+from emq.runtime.lease import Lease
 from support.virtual import virtual
 
 TIMEOUT_S = 9.0

@@ -14,8 +14,8 @@ from unittest import mock
 import pytest
 
 import emq
-from emq import errors
 from emq.app import hooks
+from emq.runtime import errors
 from emq_testing import Harness
 
 
@@ -446,7 +446,7 @@ async def test_an_app_is_no_host_after_its_host_was_cancelled_while_it_began(app
 
 
 async def test_a_host_that_cannot_begin_tells_why() -> None:
-    app = emq.App("memory:", options=emq.settings.Settings(cluster="zookeeper://127.0.0.1:1"))
+    app = emq.App("memory:", options=emq.runtime.settings.Settings(cluster="zookeeper://127.0.0.1:1"))
     async with app:
         with pytest.raises(errors.InvalidSettings, match="cannot be shared"):
             async with app.running():

@@ -9,13 +9,13 @@ from unittest import mock
 
 import pytest
 
-from emq import errors
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
-from emq.clock import SystemClock
 from emq.database import levels
 from emq.host.host import Host
-from emq.loops.timekeeping import Asked, Timekeeper
+from emq.runtime import errors
+from emq.runtime.clock import SystemClock
+from emq.runtime.timekeeping import Asked, Timekeeper
 from support.ensemble import MemoryEnsemble
 from support.rig import Seen, rig
 from support.virtual import virtual

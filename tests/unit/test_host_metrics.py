@@ -12,15 +12,15 @@ from unittest import mock
 import pytest
 
 import emq
-from emq import errors, settings
 from emq.groups.deliveries import HandlerDeliveries
 from emq.host.host import Host
 from emq.host.lag_parts import Part
 from emq.host.options import HostOptions
 from emq.host.surroundings import Services, Storage
-from emq.message import Message
 from emq.observe.metrics import exposition, health, host_families
-from emq.settings import Settings
+from emq.runtime import errors, settings
+from emq.runtime.settings import Settings
+from emq.storage.message import Message
 from emq.topics.model import State
 from support.local_cluster import LocalCluster
 from support.rig import Rig, Seen, bound, rig

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import cast
 from unittest import mock
 
-from emq.clock import ManualClock
 from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.slot_sweep import SWEEP_S
 from emq.groups.context import HostContext
 from emq.host.changing_topics import ChangingTopics
 from emq.host.retirement import RETIRE_S, Retirement
-from emq.loops import pace
 from emq.offsets.checkpoints import CheckpointStore
+from emq.runtime import pace
+from emq.runtime.clock import ManualClock
 from emq.storage.slot_store import SortedStore
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog

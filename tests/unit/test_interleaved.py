@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from emq.clock import ManualClock
-from emq.message import Message
+from emq.runtime.clock import ManualClock
+from emq.storage.message import Message
 from emq.trail import events
 from emq.trail.options import TrailOptions
 from emq.trail.proof import Expectations, Proof, prove

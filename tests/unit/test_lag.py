@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from emq.clock import SystemClock
 from emq.offsets import lag
 from emq.offsets.checkpoints import Checkpoint
+from emq.runtime.clock import SystemClock
 from emq.storage.log_store import Put
 from support.rig import rig
 

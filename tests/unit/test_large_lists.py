@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from emq import message
 from emq.cli import session
 from emq.cli.session import Session
-from emq.message import Message
 from emq.observe import dead_letters, recall
 from emq.observe import planned as book
 from emq.observe.dead_letters import Letter
+from emq.storage import message
 from emq.storage.lane_store import LaneAdd, LaneStore
+from emq.storage.message import Message
 from emq.storage.slot_store import Keep
 from emq.storage.slot_store import SlotAdd as Member
 from emq.topics.model import Kind, Topic, split

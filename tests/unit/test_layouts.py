@@ -10,8 +10,8 @@ import pytest
 from emq.groups import priority
 from emq.groups.capacity import Gauge
 from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.message import Message
 from emq.quota.counter import WindowCounter
+from emq.storage.message import Message
 from emq.topics.key_layouts import KeyGate, group_of_key
 from emq.topics.model import Layout, Topic
 

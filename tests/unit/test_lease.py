@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 
-from emq.clock import ManualClock
-from emq.loops.lease import Lease
+from emq.runtime.clock import ManualClock
+from emq.runtime.lease import Lease
 
 T = 1_000_000_000.0
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from emq import errors
 from emq.allocation.membership import LoneMembership, PlanInForce
+from emq.runtime import errors
 from support.local_cluster import Epochs, quotas
 
 GROUPS = [f"t{i}/0" for i in range(20)]

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from emq import errors
 from emq.allocation.membership import Assignment
+from emq.runtime import errors
 from support.local_cluster import Epochs, LocalCluster, LocalMembership, quotas
 
 GROUPS = [f"t{i}/{j}" for i in range(5) for j in range(4)]

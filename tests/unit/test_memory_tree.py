@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from emq import errors
 from emq.allocation.tree.protocol import Conflict, NodeExists, NodeMissing, SessionState
+from emq.runtime import errors
 from support.ensemble import MemoryEnsemble, MemoryTree
 from support.virtual import LoopClock, virtual
 

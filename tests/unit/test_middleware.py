@@ -12,8 +12,8 @@ import pytest
 
 import emq
 import emq_testing
-from emq import errors
 from emq.host.handlers import Handlers
+from emq.runtime import errors
 
 
 class Noting(emq.Middleware):

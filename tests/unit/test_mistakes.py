@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import emq
-from emq import errors
+from emq.runtime import errors
 
 
 @pytest.fixture

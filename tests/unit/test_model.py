@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.names import QueueName
 from emq.storage.slot_store import Keep
 from emq.topics.model import Kind, Topic, TopicOptions, quotas, split

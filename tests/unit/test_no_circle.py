@@ -48,6 +48,6 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 def test_a_circle_is_found() -> None:
     graph = imports()
-    graph["emq.errors"].add("emq.app.app")
+    graph["emq.runtime.errors"].add("emq.app.app")
     with pytest.raises(graphlib.CycleError):
         graphlib.TopologicalSorter(graph).prepare()

@@ -12,9 +12,9 @@ import msgspec
 import pydantic
 import pytest
 
-from emq import errors
 from emq.calls import content_types, decoding, encoding
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 
 JSON, MSGPACK = content_types.JSON, content_types.MSGPACK
 

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from emq import errors
 from emq.dispatch.settler import Settler
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.groups.receiver import Receiver
-from emq.message import Message
 from emq.producer.batcher import Batcher
 from emq.quota.counter import WindowCounter
+from emq.runtime import errors
 from emq.storage import slot_store
 from emq.storage.durability import Durability
+from emq.storage.message import Message
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq.trail import events
 from emq_stores.memory import MemoryStore, World

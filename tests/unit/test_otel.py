@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import emq
-from emq import errors
-from emq.otel import Tracing
+from emq.observe.otel import Tracing
+from emq.runtime import errors
 from emq_testing import Harness
 
 PAGE = Path(__file__).parents[2] / "docs/tracing.md"
@@ -362,12 +362,12 @@ async def test_a_message_without_headers_and_a_schedule_are_traced() -> None:
 
 
 def test_a_program_without_the_extra_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "emq.otel")
+    monkeypatch.delitem(sys.modules, "emq.observe.otel")
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(
-        errors.InvalidSettings, match=r"emq\.otel needs the module 'opentelemetry'; (pip install|install EMQ)"
+        errors.InvalidSettings, match=r"emq\.observe\.otel needs the module 'opentelemetry'; (pip install|install EMQ)"
     ):
-        importlib.import_module("emq.otel")
+        importlib.import_module("emq.observe.otel")
 
 
 async def test_the_page_is_right() -> None:

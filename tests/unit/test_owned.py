@@ -14,8 +14,8 @@ from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.groups.reading_ahead import startable
-from emq.message import Message
 from emq.quota.counter import WindowCounter
+from emq.storage.message import Message
 from emq.topics.model import Topic, TopicOptions, split
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from emq.loops import pace
+from emq.runtime import pace
 from support.virtual import virtual
 
 

@@ -20,12 +20,12 @@ import pytest
 
 import emq
 import emq_testing
-from emq import errors
 from emq.calls import content_types, encoding
 from emq.host.handlers import Handlers
+from emq.runtime import errors
 
 if TYPE_CHECKING:
-    from emq.message import Message
+    from emq.storage.message import Message
 
 JSON, MSGPACK = content_types.JSON, content_types.MSGPACK
 

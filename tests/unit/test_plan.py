@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import pytest
 
 from bench.cluster import allocation as bench
-from emq import errors
 from emq.allocation.plan import plan as plan_module
 from emq.allocation.plan.explain import explain, way
 from emq.allocation.plan.levelling import AIM, LOW, SHED, PlacementReason
 from emq.allocation.plan.plan import BrokenPlan, Plan, plan
 from emq.allocation.plan.ring import Ring
+from emq.runtime import errors
 
 HOSTS = {f"host-{i}": 1.0 for i in range(10)}
 

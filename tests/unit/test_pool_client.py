@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from emq import App, errors, settings
-from emq.settings import Address
+from emq import App
+from emq.runtime import errors, settings
+from emq.runtime.settings import Address
 from emq_clients import ApiError, ApiUnavailable, AsyncPoolClient, PoolClient, transport
 from emq_clients.pools import answers, client, operations
 from emq_push.service.service import PushService

@@ -7,7 +7,7 @@ from collections import Counter, deque
 import pytest
 
 from emq.groups.priority import Aging, Strict, Weighted, policy_for
-from emq.message import Message
+from emq.storage.message import Message
 from emq.topics.model import Topic, TopicOptions
 
 NOW = 1_700_000_000_000_000

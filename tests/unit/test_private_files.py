@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from emq import App, private_files
+from emq import App
 from emq.host.host import Host
+from emq.runtime import private_files
 from support.emq_shell import shell
 
 

@@ -14,12 +14,13 @@ from unittest import mock
 
 import pytest
 
-from emq import errors, message
-from emq.clock import SystemClock
-from emq.message import label, slot_id
 from emq.producer import Producer, doubtful_delays, router
 from emq.producer.routes import Route
+from emq.runtime import errors
+from emq.runtime.clock import SystemClock
+from emq.storage import message
 from emq.storage.log_store import Read, Trim
+from emq.storage.message import label, slot_id
 from emq.topics import changing
 from emq.topics.model import Kind, State
 from emq.trail.events import Doubted

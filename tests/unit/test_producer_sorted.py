@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from emq import errors, message
-from emq.clock import ManualClock
 from emq.producer import batcher
+from emq.runtime import errors
+from emq.runtime.clock import ManualClock
+from emq.storage import message
 from emq.storage.slot_store import Slot, SlotAdd, SlotKind
 from support.rig import Rig, rig
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.trail import events
 from emq.trail.checks import window_allowance

@@ -11,7 +11,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq.trail import segments
 from emq.trail.proof import prove
 from support.trail_story import MS, T0_US, Story, host_segment, in_segments, reasons

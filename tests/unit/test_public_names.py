@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 import emq
-from emq import errors
+from emq.runtime import errors
 
 
 def test_every_error_that_a_user_may_catch_is_a_name_of_emq() -> None:

@@ -17,10 +17,10 @@ import yarl
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from emq import errors
-from emq.clock import ManualClock
 from emq.host.throttles import Throttles
-from emq.message import Message
+from emq.runtime import errors
+from emq.runtime.clock import ManualClock
+from emq.storage.message import Message
 from emq.topics import model
 from emq.trail.sink import NullTrail
 from emq_push import headers, signature, verdict

@@ -13,8 +13,8 @@ import yarl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emq import errors, settings
-from emq.message import Message
+from emq.runtime import errors, settings
+from emq.storage.message import Message
 from emq_push import addresses
 from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoint

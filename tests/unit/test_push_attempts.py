@@ -8,9 +8,9 @@ import pytest
 import yarl
 from aiohttp import web
 
-from emq import errors
-from emq.clock import ManualClock
-from emq.message import Message
+from emq.runtime import errors
+from emq.runtime.clock import ManualClock
+from emq.storage.message import Message
 from emq_push.addresses import AddressFilter
 from emq_push.attempts import Attempt
 from emq_push.endpoint import Endpoint

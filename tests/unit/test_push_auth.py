@@ -15,9 +15,9 @@ import pytest
 import yarl
 from aiohttp import web
 
-from emq import errors
-from emq.clock import ManualClock
-from emq.message import Message
+from emq.runtime import errors
+from emq.runtime.clock import ManualClock
+from emq.storage.message import Message
 from emq.topics import model
 from emq_push import handshake
 from emq_push.addresses import AddressFilter

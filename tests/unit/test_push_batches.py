@@ -13,8 +13,8 @@ from aiohttp import web
 from standardwebhooks.webhooks import Webhook
 
 import emq
-from emq import errors, settings
-from emq.message import Message
+from emq.runtime import errors, settings
+from emq.storage.message import Message
 from emq.topics import model
 from emq_push.addresses import AddressFilter
 from emq_push.batches import MOST_BYTES

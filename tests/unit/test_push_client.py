@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq_clients import ApiError, ApiUnavailable, AsyncPushClient, PushClient, transport
 from emq_clients.push import answers, cluster, operations
 from emq_web import models

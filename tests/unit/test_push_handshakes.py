@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from emq import App, errors
+from emq import App
+from emq.runtime import errors
 from emq.topics import model
 from emq_push import allowed_rates
 from support import push_api

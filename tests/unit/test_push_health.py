@@ -9,8 +9,8 @@ import random
 from collections.abc import Awaitable, Callable
 
 import emq
-from emq import settings
 from emq.quota.breaker import CLOSED_S, JITTER, MOST_CLOSED_S
+from emq.runtime import settings
 from emq_push.cli.pushing import with_push
 from emq_push.health import AFTER_PROBE, FEW, IN_A_ROW, Healths
 from emq_testing import Harness

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from emq import App, errors
+from emq import App
+from emq.runtime import errors
 from emq.storage.lane_store import LaneClaim
 from emq_push.records.cursors import InvalidCursor
 from emq_push.service import again, letters

@@ -11,9 +11,9 @@ import pytest
 import yarl
 
 import emq
-from emq import errors, settings
-from emq.clock import ManualClock
-from emq.message import Message
+from emq.runtime import errors, settings
+from emq.runtime.clock import ManualClock
+from emq.storage.message import Message
 from emq.topics.model import Topic
 from emq.topics.options import TopicOptions
 from emq_push import outages

@@ -18,9 +18,9 @@ import yaml
 import yarl
 from aiohttp import web
 
-from emq import errors, settings
-from emq.clock import ManualClock
-from emq.message import Message
+from emq.runtime import errors, settings
+from emq.runtime.clock import ManualClock
+from emq.storage.message import Message
 from emq.topics import model
 from emq_push import addresses, handshake, proxy
 from emq_push.addresses import AddressFilter, ForbiddenAddress

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from emq import App, errors
+from emq import App
+from emq.runtime import errors
 from emq_push.records import replays, tables
 from emq_push.records.replays import Replay, ReplayFilter
 from emq_push.service import again, replay_runner

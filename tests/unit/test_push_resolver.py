@@ -13,8 +13,8 @@ import pytest
 import yarl
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from emq import errors
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 from emq_push import resolver
 from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoint

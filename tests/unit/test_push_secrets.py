@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from emq import App, errors
-from emq.message import Message
-from emq.settings import load, shown
+from emq import App
+from emq.runtime import errors
+from emq.runtime.settings import load, shown
+from emq.storage.message import Message
 from emq.topics import catalog_file, model, secret_attributes
 from emq_push.endpoint import Endpoint, Endpoints
 from emq_push.pusher import Pusher

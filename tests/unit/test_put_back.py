@@ -9,7 +9,7 @@ from typing import Any, cast
 from emq.groups.capacity import Gauge
 from emq.groups.priority import STRICT
 from emq.groups.waiting_messages import WaitingMessages
-from emq.message import Message
+from emq.storage.message import Message
 
 
 def group_of(*messages: Message) -> WaitingMessages:

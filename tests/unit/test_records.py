@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from emq import errors
 from emq.groups.records import Records
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 from support.rig import Rig, Seen, rig, running
 from support.virtual import virtual
 from support.waiting import until

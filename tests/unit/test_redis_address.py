@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq_stores.redis.address import parsed
 
 

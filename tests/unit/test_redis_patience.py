@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq_stores.redis.server_patience import LEAST_S, MEASURED_EVERY, MOST_S, PROBE_S, Patience, sending_s
 from support.virtual import virtual
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.slot_store import Slot, SlotKind, SlotSettle, SlotVerdict
 from emq_stores.redis.keys import Shard
 from emq_stores.redis.slot_store import MEMBERS, RedisSorted

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from emq import errors
-from emq.clock import SystemClock
-from emq.message import label
 from emq.producer import Producer
 from emq.producer.outgoing import Outgoing
+from emq.runtime import errors
+from emq.runtime.clock import SystemClock
 from emq.storage.log_store import Read, Trim
+from emq.storage.message import label
 from emq.topics.model import Topic, TopicOptions
 from emq.topics.rules import MAX_DEDUPE_S, validate
 from emq.trail import events

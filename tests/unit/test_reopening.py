@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from emq import errors
 from emq.producer import reopening
 from emq.producer.outgoing import Outgoing
+from emq.runtime import errors
 from emq.storage.log_store import Trim
 from support.rig import Rig, rig
 

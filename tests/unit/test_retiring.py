@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from emq import errors, message
 from emq.host.retirement import AGAIN_S, RETIRE_S, STABLE_S, Retirement
-from emq.message import Message
 from emq.offsets.checkpoints import CheckpointStore
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneAdd
 from emq.storage.log_store import Put, Trim
+from emq.storage.message import Message
 from emq.topics.model import Topic
 from support.known_topics import KnownTopics
 from support.rig import Rig, rig

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from emq import errors
 from emq.dispatch.retry import LONGEST_S, MAX_REASON, decide, describe, of_batch
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 from emq.topics.options import DEFAULT_BACKOFF_S, TopicOptions
 
 NOW = 1_700_000_000.0

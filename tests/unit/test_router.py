@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from emq import errors
 from emq.database import Database
 from emq.producer import router
 from emq.producer.router import Router
+from emq.runtime import errors
 from emq.topics.catalog import Catalog
 from emq.topics.model import State, Topic
 from emq.topics.topic_changes import ChangedNames

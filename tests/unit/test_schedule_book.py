@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from emq import errors, message
-from emq.message import Message
 from emq.observe import planned as book
 from emq.observe import recall
 from emq.observe.planned import Planned
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
+from emq.storage.message import Message
 from emq.timetable import schedule
 from emq.topics.model import Kind, Topic, split
 from emq.trail.events import Recalled

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from emq import message
 from emq.app import App
-from emq.message import Message
+from emq.storage import message
 from emq.storage.lane_store import LaneAdd
+from emq.storage.message import Message
 from emq.timetable import delay_levels, schedule
 from support.emq_shell import Shell, opened, shell
 

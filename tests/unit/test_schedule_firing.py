@@ -11,16 +11,17 @@ from unittest import mock
 
 import pytest
 
-from emq import errors, message
-from emq.clock import ManualClock
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.priority import policy_for
-from emq.message import Message
 from emq.observe import recall
 from emq.quota.counter import WindowCounter
+from emq.runtime import errors
+from emq.runtime.clock import ManualClock
+from emq.storage import message
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict, WaitingEntry
+from emq.storage.message import Message
 from emq.timetable import firing
 from emq.timetable import schedule as spec
 from emq.timetable.firing import Firing

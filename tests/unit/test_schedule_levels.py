@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq.timetable import delay_levels
 from emq.topics.model import MAX_DELAY_S, Topic, TopicOptions
 

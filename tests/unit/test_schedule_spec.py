@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq.timetable import occurrences as course
 from emq.timetable import schedule as spec
 from emq.timetable.occurrences import MISSED_AFTER_MS, STEPS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from emq import errors
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.sealing import seal_finished
+from emq.runtime import errors
 from emq.storage import marks
 from emq.storage.log_store import Put
 from support.rig import rig

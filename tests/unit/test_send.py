@@ -9,12 +9,13 @@ from typing import Any, NoReturn
 
 import pytest
 
-from emq import errors, message
-from emq.clock import ManualClock
 from emq.producer import Outcome, Outgoing
 from emq.producer.batcher import BATCH
 from emq.producer.producer import AT_ONCE
 from emq.producer.sorted_topics import CHUNK
+from emq.runtime import errors
+from emq.runtime.clock import ManualClock
+from emq.storage import message
 from emq.storage.log_store import Put, Read
 from emq.storage.slot_store import SlotAdd
 from emq.topics.model import State

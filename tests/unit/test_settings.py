@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from emq import errors, settings
-from emq.storage.environment import Environment
+from emq.runtime import errors, settings
+from emq.runtime.environment import Environment
 
 
 @pytest.fixture(autouse=True)

@@ -11,15 +11,15 @@ from typing import Any, cast
 
 import pytest
 
-from emq import errors
 from emq.groups.capacity import Gauge
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import policy_for
-from emq.message import Message, decode, encode_retry
 from emq.observe import dead_letters, recall
 from emq.quota.counter import WindowCounter
+from emq.runtime import errors
 from emq.storage import slot_store
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict
+from emq.storage.message import Message, decode, encode_retry
 from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.trail import events
 from emq_stores.memory import MemoryStore, World

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from emq import errors
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage import identity, opening
-from emq.storage.environment import Environment
 
 
 class PartlySilent:

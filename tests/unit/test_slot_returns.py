@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from emq import errors
 from emq.fetcher.slot_returns import SlotReturns
 from emq.groups.context import HostContext
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 from emq.topics.model import Kind, Topic
 from support.virtual import LoopClock
 

@@ -10,8 +10,8 @@ from emq.fetcher.slot_looks import room
 from emq.groups.capacity import Gauge
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import STRICT
-from emq.message import Message
 from emq.quota.counter import WindowCounter
+from emq.storage.message import Message
 from emq.topics.model import Kind, Topic
 
 

@@ -15,8 +15,8 @@ from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import STRICT
-from emq.message import Message
 from emq.quota.counter import WindowCounter
+from emq.storage.message import Message
 from emq.storage.slot_store import Recover, Slot, SlotState, SortedStore
 from emq.topics.model import Kind, Topic
 from support.virtual import LoopClock, virtual

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from emq import errors
 from emq.database import Database
-from emq.storage.environment import Environment
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneVerdict
 from emq.storage.log_store import Put, Read, Trim
 from emq.topics.catalog import Catalog

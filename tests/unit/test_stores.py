@@ -7,12 +7,13 @@ from typing import NoReturn
 
 import pytest
 
-from emq import errors
 from emq.database import urls
+from emq.runtime import errors
+from emq.runtime.environment import Environment
+from emq.runtime.passwords import hide_password
 from emq.storage import opening
-from emq.storage.environment import Environment
 from emq.storage.log_store import Put, Read, Trim
-from emq.storage.opening import hide_password, open_store
+from emq.storage.opening import open_store
 from emq.storage.store import Store
 from emq_stores.memory import MemoryStore, World, forget
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from emq.cli import supervisor
-from emq.settings import Settings
+from emq.runtime.settings import Settings
 
 
 @contextlib.asynccontextmanager

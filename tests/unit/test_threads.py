@@ -12,10 +12,10 @@ from unittest import mock
 
 import pytest
 
-from emq import errors
 from emq.host.handlers import Handlers, with_timeout
 from emq.quota.places.places import Places
 from emq.quota.places.threads import REPLACE_S, Threads
+from emq.runtime import errors
 
 
 @pytest.fixture

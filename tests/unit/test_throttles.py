@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 import emq
-from emq import errors
 from emq.quota.counter import WindowCounter
 from emq.quota.throttle import PROBE_AGAIN_S, Throttle, ThrottledCounter
+from emq.runtime import errors
 from emq_testing import Harness
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emq import clock, errors
-from emq.clock import SystemClock
-from emq.loops.lease import Lease
-from emq.loops.timekeeping import BOUND_S, DRIFT, INTERVAL_S, SLEW, Asked, Noted, Timekeeper, successor
+from emq.runtime import clock, errors
+from emq.runtime.clock import SystemClock
+from emq.runtime.lease import Lease
+from emq.runtime.timekeeping import BOUND_S, DRIFT, INTERVAL_S, SLEW, Asked, Noted, Timekeeper, successor
 from support.virtual import virtual
 
 T = 1_700_000_000

@@ -8,11 +8,11 @@ from typing import Self
 import pytest
 import sqlalchemy as sa
 
-from emq.clock import SystemClock
 from emq.database import tables
 from emq.database.environment_time import EnvironmentTime
-from emq.loops.lease import Lease
-from emq.loops.timekeeping import INTERVAL_S, SLEW, Timekeeper
+from emq.runtime.clock import SystemClock
+from emq.runtime.lease import Lease
+from emq.runtime.timekeeping import INTERVAL_S, SLEW, Timekeeper
 from support.doubles import InlineDatabase
 from support.virtual import virtual
 

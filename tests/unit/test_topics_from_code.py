@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import emq
-from emq import errors
+from emq.runtime import errors
 from emq.topics import asking
 from emq.topics.model import Kind, State, TopicOptions
 from emq.topics.option_types import KindName, OptionArguments, StateName

@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 
-from emq import errors, message
 from emq.app import App
 from emq.host.statistics import HostStatistics, Rates, TopicStatistics, Totals
-from emq.message import Message
 from emq.observe import dead_letters
 from emq.observe.trace import facts, timeline
 from emq.observe.trace.facts import Consumer, Facts, Failure, Place, Running, Where
 from emq.observe.trace.lookup import Trace, look_up
 from emq.observe.trace.waiting_reasons import Name, why
-from emq.settings import Settings
+from emq.runtime import errors
+from emq.runtime.settings import Settings
+from emq.storage import message
 from emq.storage.lane_store import LaneAdd, LaneClaim
+from emq.storage.message import Message
 from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
 from emq.topics.model import Kind, State, Topic, TopicOptions, split
 from emq.trail import NullTrail, events
@@ -484,7 +485,7 @@ def test_without_a_trail_the_topic_is_needed_and_the_output_says_so(emq: Shell) 
 
 def test_an_id_in_several_topics_asks_which(emq: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("EMQ_TRAIL", "trail")
-    from emq.clock import ManualClock
+    from emq.runtime.clock import ManualClock
 
     trail = Trail.open(tmp_path / "trail", "producer", ManualClock())
     for topic in ("a", "b"):

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from emq import errors
-from emq.clock import ManualClock
-from emq.message import Message
+from emq.runtime import errors
+from emq.runtime.clock import ManualClock
+from emq.storage.message import Message
 from emq.trail import NullTrail, TrailSink, events, lookup, schema, segments
 from emq.trail.options import TrailOptions
 from emq.trail.writer import Trail

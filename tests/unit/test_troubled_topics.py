@@ -12,9 +12,9 @@ from emq.database import host_stats, watches
 from emq.host import lag_sampler, troubled_topics
 from emq.host.statistics import HostStatistics
 from emq.host.watched_tenants import WatchedTenants, tenant_of
-from emq.message import Message
 from emq.observe import snapshots
 from emq.quota.counter import WindowCounter
+from emq.storage.message import Message
 from emq.topics.model import State
 from support.rig import Rig, Seen, bound, rig
 from support.virtual import virtual

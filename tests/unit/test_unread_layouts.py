@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from emq import message
 from emq.groups.owned import OwnedQueue
 from emq.host import unread_layouts
 from emq.host.unread_layouts import Unread, UnreadLayouts
+from emq.storage import message
 from emq.storage.log_store import Put
 from emq_stores.memory import MemoryStore, World
 

@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator, Sequence
 from typing import cast
 from unittest import mock
 
-from emq.clock import ManualClock
 from emq.fetcher.readiness import AFTER_BUG_S, SLICES, SWEEP_S, Readiness, Waker
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.priority import STRICT
-from emq.loops.guard import Guard
 from emq.quota.counter import WindowCounter
+from emq.runtime.clock import ManualClock
+from emq.runtime.guard import Guard
 from emq.storage.store import Store
 from emq.topics.model import Kind, Topic
 from support.recorded_events import RecordedEvents

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, cast
 
-from emq.clock import ManualClock
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness
 from emq.groups.capacity import Gauge
@@ -16,6 +15,7 @@ from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.quota.counter import WindowCounter
+from emq.runtime.clock import ManualClock
 from emq.storage.log_store import Batch, LogStore, Read
 from emq.topics.model import Topic
 

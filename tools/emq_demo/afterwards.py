@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 import uvloop
 
 from emq import App
-from emq.settings import Settings
+from emq.runtime.settings import Settings
 from emq.trail.sink import NullTrail
 from emq_demo import page, play
 from emq_demo.page import Page

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emq.extending import Extension
+from emq.runtime.extending import Extension
 
 if TYPE_CHECKING:
     import typer
 
 
 class Demonstration(Extension):
-    """See `emq.extending.Extension`."""
+    """See `emq.runtime.extending.Extension`."""
 
     def add_commands(self, root: typer.Typer) -> None:
         from emq.cli.entry import Command

@@ -17,7 +17,7 @@ from datetime import datetime
 
 import msgspec
 
-from emq import errors, extras
+from emq.runtime import errors, extras
 
 DAYS_IN_DATA = 365
 HIGH_DELAY_MIN = 60

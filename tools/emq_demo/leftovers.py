@@ -6,9 +6,11 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from emq import App, errors, message
+from emq import App
 from emq.groups.offset_tracker import OffsetTracker
 from emq.offsets.checkpoints import Checkpoint
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.answers import served
 from emq.storage.log_store import Read
 from emq.storage.slot_store import Recover, SortedStore

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from emq import App, errors
-from emq.settings import Address
+from emq import App
+from emq.runtime import errors
+from emq.runtime.settings import Address
 from emq_push.service.service import PushService
 from emq_web import serving
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import emq_servers as servers
-from emq import errors, private_files
+from emq.runtime import errors, private_files
 
 STORES = ("sqlite", "redis", "memory")
 _DATABASE = "emq.db"

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from emq import plurals
+from emq.runtime import plurals
 from emq_demo import measures, view
 from emq_demo.measures import TrailFigures, Wait
 from emq_demo.page import Page

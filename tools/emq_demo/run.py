@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from emq import errors, extras
+from emq.runtime import errors, extras
 
 if TYPE_CHECKING:
     from emq_demo.page import Page

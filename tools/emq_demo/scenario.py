@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 
 import msgspec
 
-from emq import errors, plurals
+from emq.runtime import errors, plurals
 from emq_demo import flights
 from emq_demo.flights import Flight
 

@@ -10,8 +10,8 @@ import uvloop
 from rich.console import Console
 
 from emq import App
-from emq.clock import SystemClock
-from emq.settings import Settings
+from emq.runtime.clock import SystemClock
+from emq.runtime.settings import Settings
 from emq.topics.model import Topic, quotas
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail

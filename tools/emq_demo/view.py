@@ -20,7 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from emq import durations
+from emq.runtime import durations
 from emq_demo.scenario import PRIORITIES, Tenant
 
 FRAME_S = 0.25

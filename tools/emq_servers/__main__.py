@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import emq_servers as servers
-from emq import errors
+from emq.runtime import errors
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
-from emq import errors, private_files
+from emq.runtime import errors, private_files
 
 LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S = 120.0

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Self, TypeVar
 
-from emq.clock import Nanoseconds
 from emq.database import Database
+from emq.runtime.clock import Nanoseconds
 
 T = TypeVar("T")
 

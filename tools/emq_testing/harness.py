@@ -13,12 +13,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from emq import App, Message, errors, settings
-from emq.clock import SystemClock
+from emq import App, Message
 from emq.groups.owned import OwnedGroup
 from emq.host.handlers import Binding
 from emq.host.host import Host
 from emq.producer import checks
+from emq.runtime import errors, settings
+from emq.runtime.clock import SystemClock
 from emq_testing import left as rest
 from emq_testing.database import VirtualDatabase
 from emq_testing.left import Left, NotSettled

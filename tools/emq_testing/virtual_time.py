@@ -8,7 +8,7 @@ import selectors
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from emq.loops import pace
+from emq.runtime import pace
 
 Select = Callable[[float | None], list[Any]]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from emq import errors
 from emq.allocation.plan.levelling import AIM, LOW
 from emq.allocation.plan.loads import shares_of
 from emq.allocation.plan.plan import PlacementReason, Plan, effective
 from emq.allocation.plan.ring import Ring
+from emq.runtime import errors
 
 _REASONS = {
     PlacementReason.RING: "it was the first on the way around the ring when the group came",

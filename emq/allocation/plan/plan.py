@@ -25,10 +25,10 @@ import math
 from collections.abc import Container, Mapping
 from typing import NamedTuple
 
-from emq import plurals
 from emq.allocation.plan.levelling import SHED, Levelling, PlacementReason
 from emq.allocation.plan.loads import Loads, shares_of
 from emq.allocation.plan.ring import Ring
+from emq.runtime import plurals
 from emq.topics.model import MICRO
 
 __all__ = ["BrokenPlan", "Plan", "PlacementReason", "effective", "plan"]

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from emq import errors
+from emq.runtime import errors
 
 OnChange = Callable[[], None]
 

@@ -11,13 +11,13 @@ from typing import Any, Literal
 from kazoo import exceptions
 from kazoo.protocol.states import EventType
 
-from emq import errors
 from emq.allocation.tree import protocol as tree
 from emq.allocation.tree.protocol import Node, OnChange, SessionState
 from emq.allocation.tree.watches import Aspect, Watches
 from emq.allocation.zookeeper.cluster_url import Address
 from emq.allocation.zookeeper.kazoo_client import Access
 from emq.allocation.zookeeper.session import Session
+from emq.runtime import errors
 
 _AGAIN_S = 0.1
 

@@ -7,8 +7,7 @@ import ipaddress
 import re
 from urllib.parse import unquote
 
-from emq import errors
-from emq.storage import opening
+from emq.runtime import errors, passwords
 
 DEFAULT_PORT = 2181
 _ENCODED = "percent-encode @ : / ? # and % in user and password"
@@ -105,4 +104,4 @@ def _chroot(url: str, path: str) -> str:
 
 
 def _invalid(url: str, reason: str) -> errors.InvalidSettings:
-    return errors.InvalidSettings(f"cluster {opening.hide_password(url)!r} {reason}")
+    return errors.InvalidSettings(f"cluster {passwords.hide_password(url)!r} {reason}")

@@ -8,11 +8,11 @@ from typing import Any
 
 from kazoo import security
 
-from emq import errors, extras
 from emq.allocation.zookeeper.client import ZooKeeperTree
 from emq.allocation.zookeeper.cluster_url import Address, parse
 from emq.allocation.zookeeper.kazoo_client import Access
-from emq.settings import Settings
+from emq.runtime import errors, extras
+from emq.runtime.settings import Settings
 
 
 def tree_of(settings: Settings, *, create: bool = True) -> ZooKeeperTree:

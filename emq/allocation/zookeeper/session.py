@@ -11,10 +11,10 @@ from typing import Any
 
 from kazoo import exceptions
 
-from emq import errors
 from emq.allocation.tree.protocol import SessionState
 from emq.allocation.zookeeper.cluster_url import Address
 from emq.allocation.zookeeper.kazoo_client import SILENCE, Access, Client, Failure
+from emq.runtime import errors
 
 log = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from emq import errors, extras
 from emq.observe.metrics import exposition, host_families
 from emq.observe.metrics.families import Family, Histogram
 from emq.observe.metrics.monitor import Monitor
 from emq.observe.opened import Opened
+from emq.runtime import errors, extras
 
 try:
     from prometheus_client import Metric

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from emq import plurals
 from emq.database import Database
 from emq.host.host import Host
 from emq.observe.opened import Opened
+from emq.runtime import plurals
 
 SILENT_S = 2.0
 """Seconds without an answer after which the database counts as out of reach, before the call itself fails."""

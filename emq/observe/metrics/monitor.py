@@ -7,11 +7,11 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 
-from emq import errors, settings
 from emq.groups.deliveries import HandlerDeliveries
 from emq.observe.metrics import exposition, health, host_families
 from emq.observe.metrics.server import PLAIN, Page, Server
 from emq.observe.opened import Opened
+from emq.runtime import errors, settings
 
 log = logging.getLogger(__name__)
 

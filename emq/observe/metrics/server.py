@@ -16,8 +16,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from emq import errors
-from emq.settings import Address
+from emq.runtime import errors
+from emq.runtime.settings import Address
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from emq import errors, extras, plurals
 from emq.host.statistics import HostStatistics
 from emq.observe.opened import Opened
 from emq.observe.trace import timeline
@@ -17,6 +16,7 @@ from emq.observe.trace.facts import Consumer, Facts, Failure, Place, Running, St
 from emq.observe.trace.places import QUEUE_SEARCH, Finder
 from emq.observe.trace.timeline import TimelineEntry
 from emq.observe.trace.waiting_reasons import Reason, why
+from emq.runtime import errors, extras, plurals
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.events import Event

@@ -13,13 +13,13 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
-from emq import message
 from emq.groups.offset_tracker import OffsetTracker
 from emq.observe import dead_letters
 from emq.observe.dead_letters import Letter
 from emq.observe.trace.facts import Place, State, Where
 from emq.offsets import lag
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.storage import message
 from emq.storage.answers import served
 from emq.storage.lane_store import WaitingEntry
 from emq.storage.log_store import LogStore

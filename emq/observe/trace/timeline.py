@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from emq import durations, plurals
 from emq.observe import epochs
 from emq.observe.trace.waiting_reasons import moment
+from emq.runtime import durations, plurals
 from emq.topics.model import Topic
 from emq.trail import events, lives
 from emq.trail.events import Event

@@ -24,9 +24,9 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from emq import extending, plurals
-from emq.durations import brief
 from emq.observe.trace.facts import Consumer, Facts, Failure, Place, State, Where, is_host
+from emq.runtime import extending, plurals
+from emq.runtime.durations import brief
 from emq.topics.model import Topic, quota_of
 
 ASKED_MS = 1000

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors
 from emq_clients.pools import answers
 from emq_clients.requests import Page, Request, body, path
 

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from emq import errors
 from emq.cli import exit_codes, output
 from emq.cli.extras import needing
 from emq.cli.patterns import none
 from emq.cli.progress import Bar
 from emq.cli.session import Session, fail
+from emq.runtime import errors
 
 TOLD = 20
 """Most topics that are named as unreadable."""

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from emq import errors
 from emq.cli import output, times
 from emq.cli.entry import Room
 from emq.cli.extras import needing
 from emq.cli.session import Session, command
-from emq.topics import documents
+from emq.runtime import documents, errors
 
 if TYPE_CHECKING:
     from emq import App

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from emq import App, errors
+from emq import App
 from emq.calls.middleware import Middleware
 from emq.cli.extras import needing
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Binding, Handlers, OnExpired
 from emq.host.throttles import Throttles
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 
 if TYPE_CHECKING:
     from emq_push.attempts import AttemptSink

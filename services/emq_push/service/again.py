@@ -18,12 +18,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from emq import errors, message
-from emq.message import Message
 from emq.observe import planned
 from emq.producer import checks
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.answers import served
 from emq.storage.lane_store import EntryState, LaneAdd, LaneSettle, LaneVerdict
+from emq.storage.message import Message
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
 from emq.trail import events

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from emq import errors
 from emq.allocation import cluster_view
 from emq.allocation.cluster_view import View
 from emq.allocation.plan.drafting import NOBODY
 from emq.observe.snapshots import AgedSnapshot
 from emq.observe.trace import lookup
 from emq.observe.trace.lookup import Trace
+from emq.runtime import errors
 from emq_push.records import deliveries, endpoints
 from emq_push.service import scope
 from emq_push.service.host_facts import HostView

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics import model
 from emq_push import allowed_rates, signature
 from emq_push import endpoint as delivered

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics.model import State, Topic
 from emq_push import outages
 from emq_push.records.cursors import Page

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors
+from emq.runtime import errors
 from emq_push import asking
 from emq_push.attributes import URL
 from emq_push.records.endpoints import Endpoints, Handshake

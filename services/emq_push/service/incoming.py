@@ -9,8 +9,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from emq import errors
-from emq.message import label_bytes
+from emq.runtime import errors
+from emq.storage.message import label_bytes
 from emq.topics.model import MAX_DELAY_S
 from emq_push.records.accepted import Rest
 from emq_push.records.endpoints import END, EVENT_TYPE

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from emq import message
 from emq.observe import dead_letters
 from emq.observe.dead_letters import Letter, Selection
 from emq.offsets import lag
+from emq.storage import message
 from emq.storage.answers import served
 from emq.storage.lane_store import DeadEntry, LaneSettle, LaneVerdict
 from emq.topics.model import Topic

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors
 from emq.producer.batcher import Batcher
 from emq.producer.outcomes import Outcome, in_doubt
+from emq.runtime import errors
 from emq.storage.durability import Durability
 from emq_push.records.accepted import Batch
 from emq_push.records.deliveries import CANCELLED

@@ -27,8 +27,9 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from emq import errors, message
 from emq.offsets.checkpoints import Checkpoint
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.answers import served
 from emq.topics.model import Topic
 from emq_push.records import deliveries

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors
 
 T = TypeVar("T", bound=msgspec.Struct)
 

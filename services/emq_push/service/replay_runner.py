@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from emq import errors
-from emq.message import random_name
+from emq.runtime import errors
+from emq.storage.message import random_name
 from emq.topics.model import Topic
 from emq_push.records import deliveries, replays
 from emq_push.records.deliveries import Deliveries, Delivery, Place

@@ -6,7 +6,7 @@ import logging
 
 import sqlalchemy as sa
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics.model import State, Topic
 from emq_push.records import deliveries
 from emq_push.records.deliveries import Deliveries, Delivery

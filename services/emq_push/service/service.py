@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from emq import App
-from emq.loops.guard import Guard
+from emq.runtime.guard import Guard
 from emq_push.addresses import AddressFilter
 from emq_push.records import schema
 from emq_push.records.audit_log import AuditLog, Entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from emq import extras
+from emq.runtime import extras
 from emq_push import signature
 from emq_push.service.refusals import Invalid
 from emq_push.signature import Kind

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics.model import Topic
 from emq_push.records.cursors import Page
 from emq_push.records.endpoints import Endpoint, Endpoints

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import sqlalchemy as sa
 
-from emq import errors
+from emq.runtime import errors
 from emq_push.records.accepted import Accepted
 from emq_push.records.endpoints import Endpoint, Endpoints
 from emq_push.records.messages import Messages

@@ -19,8 +19,8 @@ from typing import get_args
 
 import msgspec
 
-from emq import errors
-from emq.topics.inputs import shown
+from emq.runtime import errors
+from emq.runtime.inputs import shown
 from emq_scheduling.forecast.prediction import HORIZON_S, Forecast, forecast
 from emq_scheduling.model import Limit, Period, Pool, Resource
 from emq_scheduling.pools import rules

@@ -7,7 +7,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from emq import errors
+from emq.runtime import errors
 from emq_scheduling.limits.accounts import Charge
 from emq_scheduling.model import Costs
 from emq_scheduling.outcomes import Overloaded, ResourceFailed

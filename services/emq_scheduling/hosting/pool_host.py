@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from emq import errors
-from emq.message import Message
+from emq.runtime import errors
+from emq.storage.message import Message
 from emq.topics.model import Topic
 from emq_scheduling import topics
 from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe

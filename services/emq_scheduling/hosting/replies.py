@@ -9,7 +9,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from emq import errors
+from emq.runtime import errors
 from emq_scheduling.tasks import Task
 
 if TYPE_CHECKING:

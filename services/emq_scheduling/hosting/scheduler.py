@@ -17,8 +17,8 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
-from emq import errors
-from emq.clock import Clock
+from emq.runtime import errors
+from emq.runtime.clock import Clock
 from emq_scheduling.choice.health import Health
 from emq_scheduling.choice.keeping import Keeping
 from emq_scheduling.choice.matching import Matching, Start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emq import errors
+from emq.runtime import errors
 from emq_scheduling.hosting.attempts import Dropped
 from emq_scheduling.hosting.replies import Replies
 from emq_scheduling.records.ends import CANCELLED, End, EndLog

@@ -10,10 +10,10 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from emq import errors
-from emq.clock import Clock
 from emq.database import Database
 from emq.database.database import ANSWER_S, QUICK_S
+from emq.runtime import errors
+from emq.runtime.clock import Clock
 from emq_scheduling.database import schema, tables
 from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.limits.usage import AT_ONCE, SavedUse, Usage

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors
 from emq.database import Database
 from emq.database.database import QUICK_S
+from emq.runtime import errors
+from emq.runtime.inputs import shown
 from emq.topics.changing import alike
-from emq.topics.inputs import shown
 from emq_scheduling.database import schema, tables
 from emq_scheduling.model import Pool
 from emq_scheduling.pools import documents

@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 import tomli_w
 
-from emq import errors
-from emq.topics import documents
-from emq.topics.inputs import shown
+from emq.runtime import documents, errors
+from emq.runtime.inputs import shown
 from emq_scheduling.model import Calendar, Pool, Resource, TaskType, Tenant
 from emq_scheduling.pools import rules
 

@@ -17,10 +17,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from emq import errors
-from emq.topics import documents
+from emq.runtime import documents, errors
+from emq.runtime.inputs import shown
 from emq.topics.changing import alike
-from emq.topics.inputs import shown
 from emq_scheduling.model import Limit, Period, Pool, Resource, TaskType, Tenant
 
 What = Literal["resource", "type", "tenant"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from emq import errors
-from emq.topics.inputs import shown
+from emq.runtime import errors
+from emq.runtime.inputs import shown
 from emq_scheduling.model import Hours
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

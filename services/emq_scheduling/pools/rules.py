@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from emq import errors, plurals
+from emq.runtime import errors, plurals
+from emq.runtime.inputs import finite, shown
 from emq.topics.changing import alike
-from emq.topics.inputs import finite, shown
 from emq.topics.model import MAX_DELAY_S
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import hours as weekly

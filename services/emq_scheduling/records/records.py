@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors
 from emq.database import Database
 from emq.database.database import LONG_S
-from emq.topics.inputs import shown
+from emq.runtime import errors
+from emq.runtime.inputs import shown
 from emq_scheduling.database import schema, tables
 from emq_scheduling.records import ends
 

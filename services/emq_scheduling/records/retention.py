@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
-from emq import errors
-from emq.clock import Clock
 from emq.database import Database, database
+from emq.runtime import errors
+from emq.runtime.clock import Clock
 from emq_scheduling.database import schema, tables
 from emq_scheduling.records.ends import us
 

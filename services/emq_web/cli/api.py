@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emq import plurals
 from emq.cli import output
 from emq.cli.arguments import LOGGING, Yes
 from emq.cli.entry import Room
 from emq.cli.extras import needing
 from emq.cli.session import Session, command
+from emq.runtime import plurals
 
 if TYPE_CHECKING:
     from emq import App

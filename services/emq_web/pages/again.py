@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
-from emq import durations, plurals
+from emq.runtime import durations, plurals
 from emq_push.records import deliveries
 from emq_push.records.replays import ReplayFilter
 from emq_push.service.refusals import Invalid, NotFound, Refused

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from emq import durations, plurals
 from emq.host.lag_parts import Part
 from emq.host.statistics import TroubledTopic
 from emq.host.watched_tenants import tenant_of
 from emq.observe import snapshots
 from emq.observe.snapshots import AgedSnapshot
+from emq.runtime import durations, plurals
 
 SHOWN = 50
 """Most tenants on the first screen."""

@@ -7,7 +7,7 @@ import math
 import msgspec
 from starlette.responses import Response
 
-from emq import errors
+from emq.runtime import errors
 from emq_push.service.refusals import Invalid, NotFound
 from emq_scheduling.model import Limit, Pool, Resource
 from emq_scheduling.pools import rules

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from starlette.responses import Response
 
-from emq import errors
+from emq.runtime import errors
 from emq_push.service.refusals import Invalid
 from emq_scheduling.forecast import what_if
 from emq_scheduling.forecast.prediction import Forecast, TypeForecast

@@ -14,7 +14,7 @@ import jinja2
 import msgspec
 from starlette.responses import HTMLResponse, Response
 
-from emq import durations
+from emq.runtime import durations
 from emq_push.records.attempts import Attempt
 from emq_push.records.deliveries import Delivery
 

@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
-from emq import errors
+from emq.runtime import errors
 from emq_push.service.service import PushService
 from emq_web import problems
 from emq_web.access import Service

@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors, plurals
 from emq.observe import backlog
-from emq.topics import inputs
+from emq.runtime import errors, inputs, plurals
 from emq_push.service.service import PushService
 from emq_scheduling import administering, finding
 from emq_scheduling.forecast import what_if

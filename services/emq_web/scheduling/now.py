@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import pydantic
 
-from emq import errors
+from emq.runtime import errors
 from emq_clients.pools import answers
 from emq_scheduling.forecast import what_if
 from emq_scheduling.forecast.prediction import HORIZON_S, Forecast

@@ -11,8 +11,8 @@ from typing import Annotated, Any, NamedTuple
 import fastapi
 import msgspec
 
-from emq import errors
-from emq.topics.inputs import shown as in_text
+from emq.runtime import errors
+from emq.runtime.inputs import shown as in_text
 from emq_clients.pools import answers
 from emq_scheduling.model import Calendar, Pool, Resource, TaskType, Tenant
 from emq_scheduling.pools import documents

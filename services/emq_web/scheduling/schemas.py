@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import fastapi
 import msgspec
 
-from emq import errors
-from emq.topics import documents
+from emq.runtime import documents, errors
 from emq_web.problems import Problem
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Meta
 
-from emq import errors
-from emq.topics.inputs import shown
+from emq.runtime import errors
+from emq.runtime.inputs import shown
 from emq.topics.model import MAX_DELAY_S
 from emq_push.records.endpoints import END
 from emq_push.service.incoming import MOST, Id, Key

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import fastapi
 import pydantic
 
-from emq import errors
+from emq.runtime import errors
 from emq_clients.pools import answers
 from emq_clients.requests import Page
 from emq_push.records import cursors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from emq import durations, plurals
+from emq.runtime import durations, plurals
 from emq_scheduling.model import Pool, TaskType
 from emq_scheduling.records.snapshot import Snapshot, TypeView
 

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from emq import errors
+from emq.runtime import errors
 from emq.trail import segments
 from emq.trail.segments import Looked, at_one_time, out_of_turn
 from emq_spark.audit import damaged_segments, segments_read

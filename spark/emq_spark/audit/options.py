@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics.model import Topic
 from emq_spark.audit.store import StoreView
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import jinja2
 
-from emq import errors, plurals
-from emq.durations import brief
+from emq.runtime import errors, plurals
+from emq.runtime.durations import brief
 from emq_spark.audit.charts import Charts, Series
 from emq_spark.audit.findings import NAMES
 from emq_spark.audit.result import Audit

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import Row
 
-from emq import plurals
+from emq.runtime import plurals
 from emq_spark.audit import offsets
 from emq_spark.audit.charts import Charts
 from emq_spark.audit.findings import EVIDENCE, NAMES, Kind

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors
 from emq.trail import segments
 from emq.trail.runs import SourceRun, source_of
 from emq.trail.takeovers import CutShort

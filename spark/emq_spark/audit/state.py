@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics.model import Topic
 from emq.trail.runs import SourceRun
 from emq_spark.audit import local_rows

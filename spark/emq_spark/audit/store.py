@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from emq import App, message
+from emq import App
 from emq.observe import dead_letters
 from emq.offsets.checkpoints import Checkpoint
+from emq.storage import message
 from emq.storage.answers import served
 from emq.storage.names import QueueName
 from emq.storage.store import Store

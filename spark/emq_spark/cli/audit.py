@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from emq import errors
 from emq.cli.extras import needing
 from emq.cli.session import Session
 from emq.cli.times import given_span_s
+from emq.runtime import errors
 
 if TYPE_CHECKING:
     from emq.topics.model import Topic
@@ -128,7 +128,7 @@ async def _look(session: Session) -> tuple[list[Topic], StoreView]:
 
 
 def _default_store() -> str:
-    from emq.settings import Settings
+    from emq.runtime.settings import Settings
 
     return Settings().store
 

@@ -12,7 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from emq import errors
+from emq.runtime import errors
 from emq_spark.load import ledger
 from emq_spark.load import state as load_state
 from emq_spark.load.batch import Batch

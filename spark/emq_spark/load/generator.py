@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from emq import errors
-from emq.settings import Settings
+from emq.runtime import errors
+from emq.runtime.settings import Settings
 from emq_spark.load import ledger, replay, report, topics
 from emq_spark.load import state as load_state
 from emq_spark.load.ledger import Run
@@ -288,5 +288,5 @@ def _reason(exc: Exception, run_id: str) -> str:
     text = str(exc).strip()
     raised = _RAISED.findall(text)
     reason = raised[-1] if raised else text.partition("\n")[0] or type(exc).__name__
-    text = f"the load failed: {reason.removeprefix('emq.errors.')}"
+    text = f"the load failed: {reason.removeprefix('emq.runtime.errors.')}"
     return text if text.endswith(load_state.REMEDY) else f"{text}; repeat it with the run id {run_id!r} to go on"

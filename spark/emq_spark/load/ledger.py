@@ -36,7 +36,7 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from emq import errors
+from emq.runtime import errors
 from emq.trail import segments
 
 PUBLISHED: Final = "published"

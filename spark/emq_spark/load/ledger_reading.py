@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from emq import errors, plurals
+from emq.runtime import errors, plurals
 from emq.trail import segments as trail_segments
 from emq_spark.load.ledger import SCHEMA, SEGMENT, SUMMARY, Run
 

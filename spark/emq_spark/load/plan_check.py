@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage import folds
 from emq.topics import rules
 from emq.topics.model import Kind, Topic

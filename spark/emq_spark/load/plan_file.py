@@ -6,8 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from emq import errors
-from emq.topics import documents
+from emq.runtime import documents, errors
 from emq_spark.load import plan_check
 from emq_spark.load.ledger import RUN
 from emq_spark.load.plan import Plan

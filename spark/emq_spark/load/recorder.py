@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from emq import message
+from emq.storage import message
 from emq.trail import events
 from emq.trail.sink import NullTrail
 from emq_spark.load import ledger

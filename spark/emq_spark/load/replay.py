@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics import rules
 from emq_spark.load.batch import Batch, Slice
 from emq_spark.load.plan import Replay

@@ -21,8 +21,10 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
-from emq import App, errors, message
+from emq import App
 from emq.producer import Outgoing
+from emq.runtime import errors
+from emq.storage import message
 from emq.topics.model import Kind, Topic
 from emq_spark.load import ledger
 from emq_spark.load import state as load_state

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors
 
 REMEDY = "load under another run id"
 """What to do if nobody can tell any more which messages a run has published."""

@@ -30,7 +30,7 @@ import uvloop
 from aiolimiter import AsyncLimiter
 
 from emq import App
-from emq.settings import Settings
+from emq.runtime.settings import Settings
 from emq_spark.load import earlier_attempts, ledger, state
 from emq_spark.load import sender as load_sender
 from emq_spark.load.batch import Batch, Source

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from emq import App, errors, plurals
+from emq import App
+from emq.runtime import errors, plurals
 from emq.topics.model import Topic
 from emq_spark.load import curve
 from emq_spark.load.plan import Plan

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from emq import App
-from emq.settings import Settings
+from emq.runtime.settings import Settings
 from emq.storage.opening import open_store
 from emq.storage.store import Store
 from emq.trail.sink import NullTrail

@@ -34,7 +34,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
 )
 
-from emq import errors
+from emq.runtime import errors
 from emq_spark.source import options as so
 from emq_spark.source import schema as source_schema
 

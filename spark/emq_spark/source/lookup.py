@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from emq import errors
-from emq.message import Message
+from emq.runtime import errors
 from emq.storage.answers import served
 from emq.storage.lane_store import Asked, LaneStore
 from emq.storage.log_store import Bounds, LogStore
+from emq.storage.message import Message
 from emq_spark.source.messages import bounds_of
 from emq_spark.source.notes import Tail
 from emq_spark.source.rows import decoded

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from emq import App, errors
-from emq.settings import Settings
+from emq import App
+from emq.runtime import errors
+from emq.runtime.settings import Settings
 from emq.storage.answers import Failure, served
 from emq.storage.log_store import Batch, Bounds, LogStore
 from emq.topics.model import Topic

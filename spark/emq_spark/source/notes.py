@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Self
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors
 from emq.database import Database, Schema
-from emq.settings import Settings
+from emq.runtime import errors
+from emq.runtime.settings import Settings
 from emq.storage.durability import Durability
 
 KEPT_DAYS = 30

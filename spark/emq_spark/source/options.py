@@ -7,9 +7,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from emq import errors, settings
-from emq.settings import Settings
-from emq.storage import opening
+from emq.runtime import errors, passwords, settings
+from emq.runtime.settings import Settings
 from emq_spark.source import places
 
 READ, STREAM, WRITE, STREAM_WRITE = "read", "readStream", "write", "writeStream"
@@ -175,8 +174,8 @@ def check_place(found: Settings) -> None:
     """Raise `InvalidSettings` if other processes cannot see the data of this store or database."""
     scheme = found.store.partition(":")[0]
     if scheme == "memory" or found.database_url in ("sqlite://", "sqlite:///:memory:"):
-        shown = opening.hide_password(found.store)
+        shown, database = passwords.hide_password(found.store), passwords.hide_password(found.database_url)
         raise errors.InvalidSettings(
-            f"store {shown!r} with database {opening.hide_password(found.database_url)!r}: what lies in one process's "
+            f"store {shown!r} with database {database!r}: what lies in one process's "
             "memory cannot be seen by Spark's workers; use sqlite:///FILE, redis:// or postgresql://"
         )

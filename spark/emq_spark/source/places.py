@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.answers import served
 from emq.storage.log_store import Batch, Bounds, LogStore, Read
 from emq_spark.source.filters import EPOCH, MICROSECOND

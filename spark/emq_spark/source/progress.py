@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from emq import errors, plurals
+from emq.runtime import errors, plurals
 from emq.storage.answers import served
 from emq.storage.log_store import Bounds, LogStore
 from emq.storage.marks import digest

@@ -29,9 +29,10 @@ from typing import NamedTuple
 
 from aiolimiter import AsyncLimiter
 
-from emq import App, errors
+from emq import App
 from emq.producer import Outgoing
 from emq.producer.scores import number_of
+from emq.runtime import errors
 from emq.storage.names import QueueName
 from emq.topics.model import Kind, Topic
 from emq_spark.source.lookup import Found, Seen, look, look_in_lanes

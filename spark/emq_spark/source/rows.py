@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from emq import message
+from emq.storage import message
 from emq_spark.source.filters import ALL, Range
 from emq_spark.source.spans import Found, Span
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from emq import errors
+from emq.runtime import errors
 from emq_spark.source import options as so
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.log_store import Batch, Bounds, Read
 from emq.storage.names import QueueName
 from emq.topics.model import Topic

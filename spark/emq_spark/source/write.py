@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from emq import errors
-from emq.message import label_bytes, random_name
 from emq.producer import Outgoing
+from emq.runtime import errors
+from emq.storage.message import label_bytes, random_name
 from emq_spark.source.connection import Connection, connected_app
 from emq_spark.source.notes import Notes, Piece
 from emq_spark.source.options import Options

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from emq import errors
-from emq.settings import Settings
+from emq.runtime import errors
+from emq.runtime.settings import Settings
 
 STOP_S = 30.0
 """Seconds that a host may take for a clean stop."""

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 import emq_servers as servers
-from emq import App, errors, plurals
+from emq import App
 from emq.allocation import cluster_view
 from emq.allocation.cluster_view import Holding
 from emq.allocation.tree.protocol import Tree
-from emq.settings import Settings
+from emq.runtime import errors, plurals
+from emq.runtime.settings import Settings
 from emq.trail import events
 from emq.trail.sink import NullTrail
 from emq_spark.audit import offset_audit

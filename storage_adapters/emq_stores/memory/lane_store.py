@@ -6,7 +6,8 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from emq import errors, message
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.durability import Durability
 from emq.storage.lane_store import (
     MOST_FOUND,

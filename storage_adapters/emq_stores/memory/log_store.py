@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emq import errors, plurals
+from emq.runtime import errors, plurals
 from emq.storage.durability import Durability
 from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost, queue_sealed, spread
 from emq.storage.marks import Mark

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from operator import itemgetter
 
-from emq import errors, plurals
+from emq.runtime import errors, plurals
 from emq.storage import folds
 from emq.storage.durability import Durability
 from emq.storage.slot_store import (

@@ -6,9 +6,9 @@ import math
 from collections.abc import AsyncIterator, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
-from emq import errors
-from emq.clock import Clock
-from emq.storage.environment import Environment
+from emq.runtime import errors
+from emq.runtime.clock import Clock
+from emq.runtime.environment import Environment
 from emq.storage.lane_store import LaneStore
 from emq.storage.log_store import LogStore
 from emq.storage.slot_store import SortedStore

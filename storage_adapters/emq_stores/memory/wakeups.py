@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from emq import errors
+from emq.runtime import errors
 
 
 class Wakeups:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from emq import errors
-from emq.clock import Clock, SystemClock
+from emq.runtime import errors
+from emq.runtime.clock import Clock, SystemClock
 from emq.storage.lane_store import AHEAD_S, MOST_TAKEN, TAKEN_S, EntryState, LaneClaim
 from emq.storage.log_store import fresh_places, new_incarnation
 from emq.storage.marks import Mark, digest

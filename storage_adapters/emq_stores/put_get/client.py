@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics.model import DEFAULT_MAX_QUEUE_QPS
 
 

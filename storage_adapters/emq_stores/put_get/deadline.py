@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from emq import errors
+from emq.runtime import errors
 from emq_stores.put_get.client import PutGetClient
 
 

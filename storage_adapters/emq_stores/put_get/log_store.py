@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from emq import errors
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage.durability import Durability
-from emq.storage.environment import Environment
 from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost, queue_sealed
 from emq.storage.marks import Mark, digest
 from emq.storage.names import group_of

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
-from emq import errors
-from emq.storage.environment import Environment
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq.storage.log_store import LogStore
 from emq.storage.store import Holding, Store
 from emq_stores.put_get.client import Options, PutGetClient

@@ -9,8 +9,7 @@ from typing import Any
 
 from redis.asyncio.connection import parse_url
 
-from emq import errors
-from emq.storage import opening
+from emq.runtime import errors, passwords
 
 PORTS = {"sentinel": 26_379}
 DEFAULT_PORT = 6_379
@@ -62,8 +61,8 @@ def parsed(url: str) -> Address:
     if "@" in "".join([parts.path, parts.fragment, *unnamed]):
         # The text before the /, ? or # is the beginning of a password, which no error may show as a host's name.
         raise errors.InvalidSettings(
-            f"store URL {opening.hide_password(url)!r} has an @ behind a /, ? or #; write those of a password as %2F, "
-            "%3F and %23"
+            f"store URL {passwords.hide_password(url)!r} has an @ behind a /, ? or #; write those of a password as "
+            "%2F, %3F and %23"
         )
     scheme, _, kind = parts.scheme.partition("+")
     named = parts.netloc.rpartition("@")[2]

@@ -20,7 +20,7 @@ from typing import Any
 import redis.exceptions
 from redis.crc import key_slot
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.durability import Durability
 from emq_stores.redis.failures import translated
 from emq_stores.redis.node_pipeline import NodePipeline

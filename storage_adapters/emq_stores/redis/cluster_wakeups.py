@@ -22,7 +22,7 @@ from typing import Any
 
 import redis.asyncio.client
 
-from emq import errors
+from emq.runtime import errors
 from emq_stores.redis.cluster import hash_slot
 from emq_stores.redis.failures import TRANSPORT
 from emq_stores.redis.keys import Shard

@@ -11,7 +11,7 @@ from typing import Any
 
 import redis.exceptions
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.durability import Durability
 
 DURABILITY_TIMEOUT_MS = 5_000

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.durability import Durability
 from emq_stores.redis.failures import MetWrongType
 from emq_stores.redis.keys import expected_type, is_shared

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import redis.exceptions
 
-from emq import errors
-from emq.storage.answers import Unexpected, unexpected
+from emq.runtime import errors
+from emq.runtime.troubles import Unexpected
+from emq.storage.answers import unexpected
 
 _NOT_SENT = ("connecting to", "Connect call failed", "not known", "No master found", "previous master is now a slave")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from emq import errors, message
-from emq.clock import Clock, SystemClock
+from emq.runtime import errors
+from emq.runtime.clock import Clock, SystemClock
+from emq.storage import message
 from emq.storage.durability import Durability
 from emq.storage.lane_store import (
     AHEAD_S,

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from emq import errors, plurals
+from emq.runtime import errors, plurals
 from emq.storage.durability import Durability
 from emq.storage.log_store import REPEATED, Batch, Bounds, Put, Read, Trim, messages_lost, new_incarnation, queue_sealed
 from emq.storage.marks import Mark

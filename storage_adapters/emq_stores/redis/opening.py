@@ -10,8 +10,8 @@ import redis.asyncio
 import redis.asyncio.retry
 import redis.backoff
 
-from emq import errors
-from emq.storage.environment import Environment
+from emq.runtime import errors
+from emq.runtime.environment import Environment
 from emq_stores.redis.address import Address, parsed
 from emq_stores.redis.cluster import ClusterServer, hash_slot
 from emq_stores.redis.cluster_wakeups import ClusterWakeUps

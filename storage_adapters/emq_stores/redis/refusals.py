@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emq import errors
+from emq.runtime import errors
 
 
 def not_owner(group: str, epoch: int | None) -> errors.NotOwner:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import redis.asyncio
 import redis.exceptions
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.durability import Durability
 from emq_stores.redis.confirmation import Confirm, Confirmations
 from emq_stores.redis.failures import translated

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from operator import length_hint
 from typing import Any, TypeVar
 
-from emq import errors
+from emq.runtime import errors
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage import folds
 from emq.storage.slot_store import (
     RETRIES,

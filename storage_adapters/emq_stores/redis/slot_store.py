@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from emq import errors
-from emq.clock import Clock, SystemClock
+from emq.runtime import errors
+from emq.runtime.clock import Clock, SystemClock
 from emq.storage.durability import Durability
 from emq.storage.slot_store import (
     PAGE_BYTES,

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from emq import errors
+from emq.runtime import errors
 from emq_stores.redis.damage import SharedKeyDamaged
 from emq_stores.redis.failures import of_several
 from emq_stores.redis.keys import Shard, shard_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from emq.clock import Clock
+from emq.runtime.clock import Clock
 from emq.storage.store import Holding
 from emq_stores.redis.held_names import held
 from emq_stores.redis.keys import Shard

@@ -12,7 +12,7 @@ from typing import Any
 
 import redis.asyncio
 
-from emq import errors
+from emq.runtime import errors
 from emq_stores.redis.failures import TRANSPORT
 from emq_stores.redis.node_pipeline import NodePipeline
 

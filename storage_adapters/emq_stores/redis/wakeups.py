@@ -10,7 +10,7 @@ from typing import Protocol
 
 import redis.asyncio
 
-from emq import errors
+from emq.runtime import errors
 from emq_stores.redis.failures import TRANSPORT
 from emq_stores.redis.keys import Shard
 from emq_stores.redis.server import Scripts

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors
-from emq.clock import Clock, SystemClock
 from emq.database import Database, statements
 from emq.database.refusals import reason_of
+from emq.runtime import errors
+from emq.runtime.clock import Clock, SystemClock
+from emq.runtime.environment import Environment
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
-from emq.storage.environment import Environment
 from emq_stores.memory.wakeups import Wakeups
 from emq_stores.sql.damage import Damage, is_corruption, told
 

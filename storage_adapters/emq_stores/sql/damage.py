@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from emq import errors
 from emq.database.refusals import reason_of
+from emq.runtime import errors
 
 LOOK_AGAIN_S = 1.0
 """Least seconds between two looks at damaged rows."""

@@ -6,8 +6,8 @@ import fcntl
 import os
 from pathlib import Path
 
-from emq import errors, private_files
-from emq.storage.environment import Environment
+from emq.runtime import errors, private_files
+from emq.runtime.environment import Environment
 
 # The system frees a lock when its holder dies, so the lock file of a crashed process blocks no host. Hosts of one
 # process share the lock: they divide the groups among themselves through an in-process membership.

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from emq import errors, message
+from emq.runtime import errors
+from emq.storage import message
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.lane_store import (

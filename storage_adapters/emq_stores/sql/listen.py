@@ -9,8 +9,8 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 
-from emq import errors
 from emq.database.database import QUICK_S
+from emq.runtime import errors
 from emq.storage.durability import Durability
 from emq_stores.sql.backend import CHANNEL, Backend, Transaction
 

@@ -8,7 +8,7 @@ from itertools import repeat
 
 import sqlalchemy as sa
 
-from emq import errors, plurals
+from emq.runtime import errors, plurals
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, fresh_places, messages_lost, queue_sealed, spread

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage import folds
 from emq.storage.slot_store import LATEST, RETRIES, Fold, Slot, SlotKind, told_score
 from emq_stores.sql.damage import MOST

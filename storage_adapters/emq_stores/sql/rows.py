@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.durability import Durability
 from emq.storage.log_store import new_incarnation
 from emq.storage.names import group_of

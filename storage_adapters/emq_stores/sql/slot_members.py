@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage import folds
 from emq.storage.slot_store import Fold, Slot, SlotAdd, SlotSettle, SlotVerdict, resting_ms, told_score
 from emq_stores.sql.backend import Transaction

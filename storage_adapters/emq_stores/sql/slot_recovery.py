@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from emq import errors
+from emq.runtime import errors
 from emq.storage.slot_store import Fold, Recover
 from emq_stores.sql.backend import Transaction
 from emq_stores.sql.member_rows import Key, digest, fold_of

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from emq import errors, plurals
+from emq.runtime import errors, plurals
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.slot_store import (

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import sqlalchemy as sa
 
-from emq import errors
-from emq.clock import Clock
 from emq.database import statements, urls
-from emq.storage.environment import Environment
+from emq.runtime import errors
+from emq.runtime.clock import Clock
+from emq.runtime.environment import Environment
 from emq.storage.store import Holding
 from emq_stores.sql import hostlock, listen
 from emq_stores.sql.backend import PACKAGE, Backend, StoreDatabase, Transaction

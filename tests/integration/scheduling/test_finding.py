@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import emq
-from emq import errors
+from emq.runtime import errors
 from emq_scheduling import administering, finding
 from emq_scheduling.model import Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.records.ends import End, EndLog

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import emq
-from emq import errors
+from emq.runtime import errors
 from emq_scheduling import Limit, Pool, Resource, Run, Scheduling, Task, TaskType
 
 LIMIT = (Limit("requests", 20, "second"), Limit("tokens", 1000, "second"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import emq
-from emq import errors
+from emq.runtime import errors
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.outcomes import Overloaded, ResourceFailed

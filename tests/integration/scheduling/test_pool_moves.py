@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import emq
-from emq import errors
+from emq.runtime import errors
 from emq_scheduling import administering
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.limits.usage_keeper import UsageTable

@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from emq import errors
 from emq.database import Database
+from emq.runtime import errors
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.pools.catalog import PoolCatalog
 

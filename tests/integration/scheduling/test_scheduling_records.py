@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from emq import errors
-from emq.clock import ManualClock
 from emq.database import Database, batch_writer
+from emq.runtime import errors
+from emq.runtime.clock import ManualClock
 from emq_scheduling.model import Pool, TaskType
 from emq_scheduling.pools.catalog import PoolCatalog
 from emq_scheduling.records import ends, retention

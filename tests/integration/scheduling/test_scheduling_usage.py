@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from emq import errors
-from emq.clock import Clock
 from emq.database import Database
+from emq.runtime import errors
+from emq.runtime.clock import Clock
 from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.limits.usage import SavedLimit, SavedUse
 from emq_scheduling.limits.usage_keeper import UsageKeeper, UsageTable

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import emq
-from emq import errors
+from emq.runtime import errors
 from emq_scheduling import topics
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.scheduling import Scheduling

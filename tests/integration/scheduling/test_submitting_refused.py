@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import emq
-from emq import errors
+from emq.runtime import errors
 from emq_scheduling import (
     Hours,
     Limit,

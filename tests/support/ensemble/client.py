@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from emq import errors
 from emq.allocation.tree.protocol import Node, OnChange, SessionState, Tree
 from emq.allocation.tree.watches import Aspect, Watches
+from emq.runtime import errors
 from support.ensemble.connection import Connection
 from support.ensemble.pulse import Pulse
 from support.ensemble.requests import Requests

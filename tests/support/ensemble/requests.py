@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from emq import errors
+from emq.runtime import errors
 from support.ensemble.connection import Connection
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from emq.allocation.tree.watches import Aspect
-from emq.clock import Clock
+from emq.runtime.clock import Clock
 from support.ensemble.connection import Client, Connection, Link
 from support.ensemble.nodes import MemoryNodes
 

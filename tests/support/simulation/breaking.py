@@ -11,7 +11,7 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-from emq.loops.guard import Guard
+from emq.runtime.guard import Guard
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from emq import errors
+from emq.runtime import errors
 from emq.topics import budgets
 from emq.topics.model import State, Topic
 from support.simulation.budgeted import TENANT

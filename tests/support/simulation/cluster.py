@@ -10,7 +10,6 @@ from collections.abc import Coroutine, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from emq import errors
 from emq.allocation import records
 from emq.database import environment_time
 from emq.database.database import ANSWER_S
@@ -18,6 +17,7 @@ from emq.observe.admin import Admin
 from emq.offsets.checkpoints import CheckpointStore
 from emq.offsets.lag import unfinished
 from emq.producer import Producer
+from emq.runtime import errors
 from emq.topics.catalog import Catalog
 from emq.topics.shares import Division
 from support.ensemble import MemoryEnsemble

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from emq import errors, message
 from emq.offsets.checkpoints import Checkpoint, newest
-from emq.storage import lane_store, log_store, names, slot_store
+from emq.runtime import errors
+from emq.storage import lane_store, log_store, message, names, slot_store
 from support.doubles import group_of_entry
 from support.simulation.epochs import Epochs
 from support.simulation.folding import Folding

@@ -12,8 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from emq import message
-from emq.storage import slot_store
+from emq.storage import message, slot_store
 from support.simulation.rules import NOTICED_S
 from support.simulation.violation import Violation
 from support.simulation.work import Work

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from emq.clock import Clock
+from emq.runtime.clock import Clock
 from emq.storage.store import Store
 from emq_stores.memory import MemoryStore, World
 

@@ -11,20 +11,20 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
-from emq import errors
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
 from emq.allocation.tree.protocol import Tree
-from emq.clock import SystemClock
 from emq.database import tables
 from emq.database.environment_time import EnvironmentTime
 from emq.host.handlers import Handlers
 from emq.host.host import Host
 from emq.host.options import HostOptions
 from emq.host.surroundings import Services, Storage
-from emq.loops.timekeeping import Asked, Timekeeper
-from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.runtime import errors
+from emq.runtime.clock import SystemClock
+from emq.runtime.timekeeping import Asked, Timekeeper
+from emq.storage.message import Message
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.trail import events

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
-from emq import errors
 from emq.database.database import ANSWER_S
+from emq.runtime import errors
 from emq.storage.durability import Durability
 from emq.storage.store import Store
 from support.doubles import InlineDatabase, group_of_entry

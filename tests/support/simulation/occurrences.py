@@ -9,8 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from emq import message
-from emq.storage import lane_store
+from emq.storage import lane_store, message
 from emq.timetable import schedule as spec
 from support.simulation.work import Work
 

@@ -7,8 +7,8 @@ import itertools
 import random
 from typing import Any
 
-from emq import errors
 from emq.producer import Producer
+from emq.runtime import errors
 from emq.storage import folds
 from emq.topics.model import Kind
 from support.simulation import folding

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from emq.groups.receiver import Delivery, Receiver
-from emq.message import Message
+from emq.storage.message import Message
 from support.simulation.evidence import Evidence
 from support.simulation.work import Work
 

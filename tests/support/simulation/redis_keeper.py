@@ -30,8 +30,8 @@ import redis.exceptions
 import redis.retry
 
 import emq_servers as servers
-from emq.clock import Clock
-from emq.storage.environment import Environment
+from emq.runtime.clock import Clock
+from emq.runtime.environment import Environment
 from emq.storage.store import Store
 from emq_stores.redis.opening import open_store
 from support.simulation.keepers import Contents, Keep, at_once

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
-from emq.loops.pace import GRID_S
+from emq.runtime.pace import GRID_S
 from support.simulation import endless, faults, promises, trial
 from support.simulation.breaking import is_unforeseen
 from support.simulation.cluster import Cluster
@@ -183,7 +183,7 @@ def _determined(seed: int) -> Iterator[None]:
         mock.patch("emq.host.assignments.time", virtual),
         mock.patch("emq.host.recorder.INTERVAL_S", STATISTICS_S),
         # Hosts of different processes do not rest until the same points of time.
-        mock.patch("emq.loops.pace.GRID_S", GRID_S if seed % 2 else FINE_GRID_S),
+        mock.patch("emq.runtime.pace.GRID_S", GRID_S if seed % 2 else FINE_GRID_S),
         mock.patch("emq.dispatch.settler.random", fixed),
     ):
         yield

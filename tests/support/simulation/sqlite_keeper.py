@@ -27,9 +27,9 @@ from unittest import mock
 
 import sqlalchemy as sa
 
-from emq.clock import Clock
+from emq.runtime.clock import Clock
+from emq.runtime.environment import Environment
 from emq.storage.durability import Durability
-from emq.storage.environment import Environment
 from emq.storage.store import Store
 from emq_stores.sql.backend import StoreDatabase
 from emq_stores.sql.store import open_store

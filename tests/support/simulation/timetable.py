@@ -7,8 +7,8 @@ import functools
 import random
 from typing import TYPE_CHECKING
 
-from emq import errors
 from emq.producer import Producer
+from emq.runtime import errors
 from emq.timetable import schedule
 from emq.topics.model import Kind
 from support.simulation import occurrences

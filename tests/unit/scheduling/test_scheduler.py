@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from emq import errors
-from emq.clock import ManualClock
-from emq.message import Message
+from emq.runtime import errors
+from emq.runtime.clock import ManualClock
+from emq.storage.message import Message
 from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Run
 from emq_scheduling.hosting.scheduler import CLOCKS_US, Scheduler
 from emq_scheduling.model import Hours, Limit, Pool, Resource, TaskType

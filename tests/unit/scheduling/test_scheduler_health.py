@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from emq.clock import ManualClock
+from emq.runtime.clock import ManualClock
 from emq_scheduling.choice.health import Health
 from emq_scheduling.hosting.attempts import Ended, NotNow, Run
 from emq_scheduling.hosting.scheduler import Scheduler

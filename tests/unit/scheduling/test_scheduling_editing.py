@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq_scheduling.model import Limit, Pool, Resource, TaskType, Tenant
 from emq_scheduling.pools import editing
 

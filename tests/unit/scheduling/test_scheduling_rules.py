@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import documents, rules
 

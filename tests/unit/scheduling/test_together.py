@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq_scheduling.submitting import Receipt, Submission
 from emq_scheduling.together import AT_ONCE, MOST, Outcomes, Together
 

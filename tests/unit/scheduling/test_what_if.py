@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emq import errors
+from emq.runtime import errors
 from emq_scheduling.forecast.what_if import changed, what_if
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import rules

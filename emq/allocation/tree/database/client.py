@@ -10,14 +10,13 @@ from typing import NamedTuple, TypeVar, cast
 
 import sqlalchemy as sa
 
-from emq import errors
 from emq.allocation.tree.database import nodes
 from emq.allocation.tree.database.nodes import SessionGone
 from emq.allocation.tree.database.session import RENEWALS, RETRY_S, Session
 from emq.allocation.tree.protocol import Node, OnChange, SessionState, check, split
 from emq.allocation.tree.watches import UNKNOWN, Aspect, Watch, Watches
-from emq.loops import pace
-from emq.loops.guard import Guard
+from emq.runtime import errors, pace
+from emq.runtime.guard import Guard
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from emq import errors
 from emq.allocation.tree.protocol import Conflict, Node, NodeExists, NodeMissing, split
 from emq.allocation.tree.watches import Aspect
 from emq.database import statements, tables
+from emq.runtime import errors
 
 MISSING = 0
 """Number of the last change of a node that does not exist."""

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from emq import errors
 from emq.allocation.tree.database import nodes, sessions
 from emq.allocation.tree.database.nodes import SessionGone, Sighting
 from emq.allocation.tree.protocol import SessionState
 from emq.database import Database
+from emq.runtime import errors
 from emq.storage.durability import Durability
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from emq import errors
-from emq.storage.opening import hide_password
-from emq.topics.inputs import shown
+from emq.runtime import errors
+from emq.runtime.inputs import shown
+from emq.runtime.passwords import hide_password
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from emq import errors
+from emq.runtime import errors
 
 log = logging.getLogger(__name__)
 

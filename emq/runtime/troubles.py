@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from emq import errors
-from emq.storage.answers import Unexpected
+from emq.runtime import errors
 
 T = TypeVar("T")
 
@@ -25,6 +24,13 @@ SAID_AGAIN_S = 60.0
 
 SAID = 1_000
 """Most errors remembered as logged."""
+
+
+class Unexpected(errors.OutcomeUnknown):
+    """A call failed with an error that a driver should not raise; one of its entries may be the cause.
+
+    The caller sends each entry alone next time, so that one bad entry does not fail the others again.
+    """
 
 
 class Troubles:

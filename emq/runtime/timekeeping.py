@@ -33,10 +33,9 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from emq import errors
-from emq.clock import Nanoseconds, SystemClock
-from emq.loops import pace
-from emq.loops.lease import Lease
+from emq.runtime import errors, pace
+from emq.runtime.clock import Nanoseconds, SystemClock
+from emq.runtime.lease import Lease
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from emq import errors
-from emq.storage import opening
-from emq.storage.environment import Environment
-from emq.topics import documents, inputs
+from emq.runtime import documents, errors, inputs, passwords
+from emq.runtime.environment import Environment
 
 DEFAULT_FILE = "emq.toml"
 
@@ -187,7 +185,7 @@ def shown(settings: Settings) -> dict[str, Any]:
     values: dict[str, Any] = msgspec.to_builtins(settings)
     values["database"] = settings.database_url
     values["secret_key"] = "***" if settings.secret_key else ""
-    return {name: opening.hide_password(value) if isinstance(value, str) else value for name, value in values.items()}
+    return {name: passwords.hide_password(value) if isinstance(value, str) else value for name, value in values.items()}
 
 
 def merged(settings: Settings, **overrides: Any) -> Settings:
@@ -247,7 +245,7 @@ def _converted(name: str, text: str, hint: Any) -> Any:
 def _settings(values: Mapping[str, Any]) -> Settings:
     settings = documents.converted(values, Settings, "settings", errors.InvalidSettings)
     if settings.cluster and not settings.cluster.startswith(("zookeeper://", "zookeepers://")):
-        shown = opening.hide_password(settings.cluster)
+        shown = passwords.hide_password(settings.cluster)
         raise errors.InvalidSettings(f"settings: cluster = {shown!r} must begin with zookeeper:// or zookeepers://")
     if settings.metrics:
         address(settings.metrics)

@@ -1,7 +1,7 @@
 """Keeps a host's loops running: restarts a loop that breaks, and counts and logs unexpected failures.
 
 Most errors of single items never come here. `emq.storage.answers.of_each` turns an error of the store into an answer
-for each entry, `emq.loops.troubles` lets failed entries rest, and `emq.dispatch.retry` words failures of handlers.
+for each entry, `emq.runtime.troubles` lets failed entries rest, and `emq.dispatch.retry` words failures of handlers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
-from emq import errors
+from emq.runtime import errors
 
 log = logging.getLogger(__name__)
 

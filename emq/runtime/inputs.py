@@ -7,7 +7,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import ParamSpec, TypeVar, cast
 
-from emq import errors
+from emq.runtime import errors
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -14,18 +14,17 @@ import traceback
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
-from emq import errors, extras
 from emq.calls.middleware import HandleNext, HandlerCall, Middleware, PublishCall, PublishNext
 from emq.dispatch import retry
-from emq.message import Message
-from emq.topics import inputs
+from emq.runtime import errors, extras, inputs
+from emq.storage.message import Message
 
 try:
     from opentelemetry import context, propagate, trace
     from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
     from opentelemetry.util.types import AttributeValue
 except ModuleNotFoundError as exc:
-    raise errors.InvalidSettings(f"emq.otel needs the module {exc.name!r}; {extras.remedy('otel')}") from exc
+    raise errors.InvalidSettings(f"emq.observe.otel needs the module {exc.name!r}; {extras.remedy('otel')}") from exc
 
 SYSTEM = "emq"
 

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable
 
-from emq.clock import Clock
+from emq.runtime.clock import Clock
 
 
 class Lease:
