@@ -159,6 +159,7 @@ class Dispatcher(Rotation):
         """Start messages of one group while the grant lasts; return False if another stint has the rotation now.
 
         This runs for each message, so it has the lines of `Starts.take` and `Endings.succeed`, without their calls.
+        Messages that follow each other in their queue are finished together, as a run (`Endings.finish_run`).
         """
         owner, starts, endings = group.owner, self._starts, self.endings
         stint.started_before = starts.started
@@ -169,54 +170,57 @@ class Dispatcher(Rotation):
         now_us, until_us = int(now * 1e6), int(starts.until(group, now) * 1e6)
         if counts is not None:
             counts.open(starts.started, now_us)
-        while stint.granted and now_us < until_us:
-            message = group.take(now_us)
-            if message is None:
-                break
-            if 0 < message.expires_us <= now_us:
-                endings.expire_taken(group, message)
-                continue
-            stint.granted -= 1
-            message.started_us = began_us = now_us
-            stint.running = message
-            if counts is not None and (message.ready_us != counts.ready_us or now_us >= counts.until_us):
-                counts.turn(starts.started, message.ready_us, now_us)
-            starts.started += 1
-            if trail is not None:
-                trail.started(message, group.epoch)
-            try:
-                await handler(message)
-            except BaseException as failure:  # no failure of any kind may leave the group busy
-                if self._driver is stint:
-                    self.flight.enter(group, 1, message.size)
-                if endings.breaks_off(group, (message,), failure):
-                    raise
-                endings.fail(group, message, failure)
-            else:
+        priority = upto = -1  # the run goes to the offset `upto` of the queue of this priority
+        try:
+            while stint.granted and now_us < until_us:
+                message = group.take(now_us)
+                if message is None:
+                    break
+                if 0 < message.expires_us <= now_us:
+                    endings.expire_taken(group, message)
+                    continue
+                if message.offset != upto or message.priority != priority:
+                    endings.finish_run(stint, upto)
+                    priority, upto = message.priority, message.offset
+                    stint.begin_run(group, priority, upto)
+                stint.granted -= 1
+                message.started_us = began_us = now_us
+                stint.running = message
+                if counts is not None and (message.ready_us != counts.ready_us or now_us >= counts.until_us):
+                    counts.turn(starts.started, message.ready_us, now_us)
+                starts.started += 1
+                if trail is not None:
+                    trail.started(message, group.epoch)
+                try:
+                    await handler(message)
+                except BaseException as failure:  # no failure of any kind may leave the group busy
+                    if self._driver is stint:
+                        self.flight.enter(group, 1, message.size)
+                    if endings.breaks_off(group, (message,), failure):
+                        raise
+                    endings.fail(group, message, failure)
+                else:
+                    if self._driver is not stint:
+                        endings.succeed(group, (message,), clock_now_us())
+                    else:  # the handler did not suspend, so the message took no place in flight
+                        if trail is not None:
+                            trail.settled(message, clock_now_us())
+                        if message.key is not None:
+                            group.finish_key(message.key)
+                        if upto >= 0:
+                            upto += 1
+                        else:
+                            endings.acknowledge(group, message)
+                now_us = clock_now_us()
                 if self._driver is not stint:
-                    endings.succeed(group, (message,), clock_now_us())
-                else:  # the handler did not suspend, so the message took no place in flight
-                    endings.succeeded += 1
-                    if trail is not None:
-                        trail.settled(message, clock_now_us())
-                    if message.key is not None:
-                        group.finish_key(message.key)
-                    if message.offset >= 0:
-                        queue = group.queues[message.priority]
-                        queue.tracker.finish(message.offset)
-                        if not queue.dirty:
-                            queue.mark_dirty()
-                            self._events.dirty(queue)
-                    else:
-                        self._outcomes.acknowledge(group, message)
-                        self.flight.enter(group, 1, 0)
-            now_us = clock_now_us()
-            if self._driver is not stint:
-                note_ended(owner, message.started_us, now_us)
-                self._no_longer_busy(group)
-                return False
-            if counts is not None and now_us - began_us >= QUICK_US:
-                counts.slow(starts.started, began_us, now_us)
+                    note_ended(owner, message.started_us, now_us)
+                    self._no_longer_busy(group)
+                    return False
+                if counts is not None and now_us - began_us >= QUICK_US:
+                    counts.slow(starts.started, began_us, now_us)
+        finally:
+            if self._driver is stint:
+                endings.finish_run(stint, upto)
         if starts.started != stint.started_before:
             owner.pace.passed(starts.started - stint.started_before)
         return True
@@ -271,6 +275,7 @@ class Dispatcher(Rotation):
         try:
             group.busy = group.serial
             if (message := stint.running) is not None:
+                self.endings.finish_run(stint, message.offset)
                 self.flight.enter(group, 1, message.size)
                 started = self.started - stint.started_before
                 if started > 1:

@@ -8,8 +8,9 @@ from emq.dispatch import retry
 from emq.dispatch.handler_tasks import HandlerTasks, is_closed
 from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.rotation import Rotation
+from emq.dispatch.stint import Stint
 from emq.groups.context import HostContext
-from emq.groups.owned import OwnedGroup, OwnedTopic
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.runtime import errors
 from emq.storage.message import Message
 
@@ -59,6 +60,19 @@ class Endings:
                 size += message.size
         if left:
             self._rotation.left(group, left, size)
+
+    def finish_run(self, stint: Stint, upto: int) -> None:
+        """Finish the messages of a stint's run before the offset `upto`, which took no place in flight."""
+        if (queue := stint.end_run()) is not None and upto > stint.first:
+            self.succeeded += upto - stint.first
+            queue.tracker.finish_range(stint.first, upto)
+            self._note_dirty(queue)
+
+    def acknowledge(self, group: OwnedGroup, message: Message) -> None:
+        """Acknowledge a message of a lane or slot whose handler has returned, and that took no place in flight."""
+        self.succeeded += 1
+        self._outcomes.acknowledge(group, message)
+        self._flight.enter(group, 1, 0)
 
     def fail(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
         """Settle a message in flight whose handler has failed, or put back one that the handler gave back."""
@@ -155,6 +169,9 @@ class Endings:
     def _finish(self, group: OwnedGroup, message: Message) -> None:
         queue = group.queues[message.priority]
         queue.tracker.finish(message.offset)
+        self._note_dirty(queue)
+
+    def _note_dirty(self, queue: OwnedQueue) -> None:
         if not queue.dirty:
             queue.mark_dirty()
             self._events.dirty(queue)
