@@ -180,9 +180,9 @@ class Dispatcher(Rotation):
                     endings.expire_taken(group, message)
                     continue
                 if message.offset != upto or message.priority != priority:
-                    endings.finish_run(stint, upto)
+                    endings.finish_run(group, stint, upto)
                     priority, upto = message.priority, message.offset
-                    stint.begin_run(group, priority, upto)
+                    stint.begin_run(priority, upto)
                 stint.granted -= 1
                 message.started_us = began_us = now_us
                 stint.running = message
@@ -220,7 +220,7 @@ class Dispatcher(Rotation):
                     counts.slow(starts.started, began_us, now_us)
         finally:
             if self._driver is stint:
-                endings.finish_run(stint, upto)
+                endings.finish_run(group, stint, upto)
         if starts.started != stint.started_before:
             owner.pace.passed(starts.started - stint.started_before)
         return True
@@ -275,7 +275,7 @@ class Dispatcher(Rotation):
         try:
             group.busy = group.serial
             if (message := stint.running) is not None:
-                self.endings.finish_run(stint, message.offset)
+                self.endings.finish_run(group, stint, message.offset)
                 self.flight.enter(group, 1, message.size)
                 started = self.started - stint.started_before
                 if started > 1:

@@ -10,7 +10,7 @@ from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.rotation import Rotation
 from emq.dispatch.stint import Stint
 from emq.groups.context import HostContext
-from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
+from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.runtime import errors
 from emq.storage.message import Message
 
@@ -34,9 +34,13 @@ class Endings:
         self.succeeded = self.failed = self.expired = 0
 
     def succeed(self, group: OwnedGroup, messages: Iterable[Message], now_us: int) -> None:
-        """Finish or acknowledge messages in flight whose handlers have returned."""
+        """Finish or acknowledge messages in flight whose handlers have returned.
+
+        Messages that follow each other in their queue are finished together.
+        """
         trail = self._trail if self._trail.enabled else None
-        left = size = 0
+        left = size = first = 0
+        priority = upto = -1
         for message in messages:
             self.succeeded += 1
             try:
@@ -49,7 +53,11 @@ class Endings:
                     self._outcomes.acknowledge(group, message)
                     self._flight.weigh(group, -message.size)
                     continue
-                self._finish(group, message)
+                if message.offset != upto or message.priority != priority:
+                    if first < upto:
+                        self._finish(group, priority, first, upto)
+                    priority, first = message.priority, message.offset
+                upto = message.offset + 1
             except Exception as bug:
                 self._broke(group, message, bug)
                 continue
@@ -58,15 +66,19 @@ class Endings:
             else:
                 left += 1
                 size += message.size
+        try:
+            if first < upto:
+                self._finish(group, priority, first, upto)
+        except Exception as bug:
+            self._events.broken("dispatch", group, bug)
         if left:
             self._rotation.left(group, left, size)
 
-    def finish_run(self, stint: Stint, upto: int) -> None:
-        """Finish the messages of a stint's run before the offset `upto`, which took no place in flight."""
-        if (queue := stint.end_run()) is not None and upto > stint.first:
+    def finish_run(self, group: OwnedGroup, stint: Stint, upto: int) -> None:
+        """Finish the messages of a visit's run before the offset `upto`, if there are any; they were not in flight."""
+        if stint.first < upto:
             self.succeeded += upto - stint.first
-            queue.tracker.finish_range(stint.first, upto)
-            self._note_dirty(queue)
+            self._finish(group, stint.priority, stint.first, upto)
 
     def acknowledge(self, group: OwnedGroup, message: Message) -> None:
         """Acknowledge a message of a lane or slot whose handler has returned, and that took no place in flight."""
@@ -137,7 +149,7 @@ class Endings:
         """Finish a message that has succeeded, or whose retry or dead letter the store has recorded."""
         try:
             if message.offset >= 0:
-                self._finish(group, message)
+                self._finish(group, message.priority, message.offset, message.offset + 1)
         except Exception as bug:
             self._broke(group, message, bug)
         else:
@@ -166,12 +178,10 @@ class Endings:
             self.leave(group, message)
         return True
 
-    def _finish(self, group: OwnedGroup, message: Message) -> None:
-        queue = group.queues[message.priority]
-        queue.tracker.finish(message.offset)
-        self._note_dirty(queue)
-
-    def _note_dirty(self, queue: OwnedQueue) -> None:
+    def _finish(self, group: OwnedGroup, priority: int, first: int, upto: int) -> None:
+        """Finish the offsets [first, upto) of a queue."""
+        queue = group.queues[priority]
+        queue.tracker.finish(first, upto)
         if not queue.dirty:
             queue.mark_dirty()
             self._events.dirty(queue)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emq.groups.owned import OwnedGroup, OwnedQueue
+from emq.groups.owned import OwnedGroup
 from emq.storage.message import Message
 
 
@@ -16,12 +16,11 @@ class Stint:
         running: the message with the visit's handler, in flight only once the handler suspends the stint; None for a
             batch, which is in flight from its start on.
         started_before: number of messages that the host had started before the visit.
-        queue: the queue of the visit's run: messages that follow each other in the queue and have succeeded; None while
-            there is no run.
-        first: offset of the run's first message.
+        priority, first: the queue and the first offset of the visit's run: messages that follow each other in a queue
+            and have succeeded, but perhaps the last. -1 for messages of a lane or slot.
     """
 
-    __slots__ = ("first", "granted", "granted_at", "group", "queue", "running", "started_before")
+    __slots__ = ("first", "granted", "granted_at", "group", "priority", "running", "started_before")
 
     def __init__(self) -> None:
         self.group: OwnedGroup | None = None
@@ -29,15 +28,8 @@ class Stint:
         self.granted_at = 0.0
         self.running: Message | None = None
         self.started_before = 0
-        self.queue: OwnedQueue | None = None
-        self.first = 0
+        self.priority = self.first = -1
 
-    def begin_run(self, group: OwnedGroup, priority: int, offset: int) -> None:
-        """Begin a run with a message that has not ended yet; none with a message of a lane or slot (offset -1)."""
-        if offset >= 0:
-            self.queue, self.first = group.queues[priority], offset
-
-    def end_run(self) -> OwnedQueue | None:
-        """Return the queue of the run, which is over."""
-        queue, self.queue = self.queue, None
-        return queue
+    def begin_run(self, priority: int, offset: int) -> None:
+        """Begin a run with a message that starts now."""
+        self.priority, self.first = priority, offset

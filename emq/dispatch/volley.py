@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import cast
 
 from emq.dispatch.endings import Endings
+from emq.dispatch.flight import Flight
 from emq.dispatch.handler_tasks import HandlerTasks
 from emq.dispatch.rotation import Rotation
 from emq.dispatch.starts import Starts
@@ -34,10 +36,10 @@ class Volley:
         at: time of the grant, in seconds since the epoch.
         at_us: the same in microseconds; it counts as the start of the messages that wait.
         until_us: time until which the grant may be used.
-        quick: messages whose handler ended while the volley was beginning.
+        is_over: all tasks have begun.
     """
 
-    __slots__ = ("_over", "_size", "at", "at_us", "group", "handler", "left", "quick", "until_us")
+    __slots__ = ("_bytes", "_quick", "_size", "at", "at_us", "group", "handler", "is_over", "left", "until_us")
 
     def __init__(self, group: OwnedGroup, size: int, at: float, until_us: int) -> None:
         self.group = group
@@ -46,41 +48,41 @@ class Volley:
         self.at = at
         self.at_us = int(at * 1e6)
         self.until_us = until_us
-        self.quick = 0
-        self._over = False
+        self._bytes = 0
+        self._quick = 0  # messages whose handlers ended while the volley was beginning
+        self.is_over = False
 
     def may_start(self, now_us: int) -> bool:
         """Return True if the grant may still be used."""
         group = self.group
         return now_us < self.until_us and not group.stopping and group.owner.handler is self.handler
 
-    def use(self) -> None:
-        """Use up a start, whose message was taken: from now on, the message has the place in flight."""
+    def use(self, size: int) -> None:
+        """Use up a start, whose message of `size` bytes was taken: from now on, the message has the place in flight."""
         self.left -= 1
+        self._bytes += size
 
     def revoke(self) -> None:
         """Let no task start a message any more."""
         self.until_us = 0
 
-    def end(self, message: Message, now_us: int) -> None:
-        """The handler of a message has ended."""
-        owner = self.group.owner
-        if owner.deliveries.enabled:
-            owner.deliveries.ended(now_us - message.started_us)
-        if self._over:
-            owner.pace.ended(self.at_us, now_us)
+    def end(self, n: int, now_us: int) -> None:
+        """The handlers of `n` messages have ended, in this turn of the event loop."""
+        if self.is_over:
+            self.group.owner.pace.ended(self.at_us, now_us, n)
         else:
-            self.quick += 1
+            self._quick += n
 
-    def all_begun(self) -> None:
+    def all_begun(self, flight: Flight) -> None:
         """All tasks have taken their first steps; note how many of the handlers wait."""
-        self._over = True
+        self.is_over = True
+        flight.weigh(self.group, self._bytes)
         if begun := self._size - self.left:
             owner = self.group.owner
-            owner.pace.began(self.at_us, begun - self.quick)
-            if self.quick:
-                owner.pace.passed(self.quick)
-            owner.note_waits(1 - self.quick / begun)
+            owner.pace.began(self.at_us, begun - self._quick)
+            if self._quick:
+                owner.pace.passed(self._quick)
+            owner.note_waits(1 - self._quick / begun)
 
 
 class Volleys:
@@ -94,7 +96,7 @@ class Volleys:
         self._starts, self._endings, self._tasks = starts, endings, tasks
         self._fired: list[Volley] = []  # of the stint that runs
         self._beginning: list[Volley] = []  # those whose tasks take their first steps now
-        self._succeeded: dict[OwnedGroup, list[Message]] = {}  # messages whose handlers have returned in this turn
+        self._succeeded: dict[Volley, list[Message]] = {}  # messages whose handlers have returned in this turn
 
     def __len__(self) -> int:
         return len(self._fired) + len(self._beginning)
@@ -129,48 +131,60 @@ class Volleys:
             message = self._starts.take(group, now_us)
             if message is None:
                 return
-            volley.use()
-            self._flight.weigh(group, message.size)
+            volley.use(message.size)
             try:  # from here on, only the handler may raise: the message must leave flight
                 await volley.handler(message)
             except BaseException as failure:  # of any kind
                 if self._endings.breaks_off(group, (message,), failure):
                     raise
-                volley.end(message, self._clock.now_us())
+                now_us = self._count(group, message)
+                volley.end(1, now_us)
                 self._endings.fail(group, message, failure)
             else:
-                volley.end(message, now_us := self._clock.now_us())
-                if message.key is None:
-                    self._succeed_soon(group, message)
+                if group.owner.deliveries.enabled:
+                    self._count(group, message)
+                if message.key is None and volley.is_over:
+                    self._succeed_soon(volley, message)
                 else:  # at once: the next message of the key may have a higher priority than the next start
-                    self._endings.succeed(group, (message,), now_us)
+                    self._succeed(volley, (message,))
         except Exception as bug:  # a bug of EMQ: failures of handlers are dealt with above
             self._events.broken("dispatch", group, bug)
         finally:
             self._tasks.running.discard(asyncio.current_task())
 
-    def _succeed_soon(self, group: OwnedGroup, message: Message) -> None:
+    def _count(self, group: OwnedGroup, message: Message) -> int:
+        """Count the call of a handler that has ended; return the time."""
+        now_us = self._clock.now_us()
+        group.owner.deliveries.ended(now_us - message.started_us)
+        return now_us
+
+    def _succeed_soon(self, volley: Volley, message: Message) -> None:
         """End the message with all that end in this turn of the event loop: many begin together and end together."""
-        ended = self._succeeded
-        if (messages := ended.get(group)) is not None:
+        succeeded = self._succeeded
+        if (messages := succeeded.get(volley)) is not None:
             messages.append(message)
             return
-        if not ended:
-            asyncio.get_running_loop().call_soon(self._succeed)
-        ended[group] = [message]
+        if not succeeded:
+            asyncio.get_running_loop().call_soon(self._succeed_all)
+        succeeded[volley] = [message]
 
-    def _succeed(self) -> None:
-        ended, self._succeeded = self._succeeded, {}
+    def _succeed_all(self) -> None:
+        succeeded, self._succeeded = self._succeeded, {}
+        for volley, messages in succeeded.items():
+            self._succeed(volley, messages)
+
+    def _succeed(self, volley: Volley, messages: Sequence[Message]) -> None:
+        """The handlers of these messages have returned."""
         now_us = self._clock.now_us()
-        for group, messages in ended.items():
-            self._endings.succeed(group, messages, now_us)
+        volley.end(len(messages), now_us)
+        self._endings.succeed(volley.group, messages, now_us)
 
     def _begun(self, volleys: list[Volley]) -> None:
         """All tasks of the volleys have taken their first steps: give back the starts that found no message."""
         for volley in volleys:
             try:
                 self._beginning.remove(volley)
-                volley.all_begun()
+                volley.all_begun(self._flight)
                 if volley.left:
                     self._flight.leave(volley.group, volley.left, 0)
                     self._rotation.release(volley.group, volley.left, volley.at)

@@ -221,7 +221,7 @@ class Puller:
         at = start
         for offset in [*batch.offsets, batch.next]:
             if offset > at:
-                queue.tracker.finish_range(at, offset)
+                queue.tracker.finish(at, offset)
                 self.holes += offset - at
                 if self._trail.enabled:
                     self._record(queue, at, offset)

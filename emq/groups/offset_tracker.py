@@ -30,16 +30,9 @@ class OffsetTracker:
         self.watermark = watermark
         self._starts: list[int] | None = None
         for start, end in finished:
-            self.finish_range(start, end)
+            self.finish(start, end)
 
-    def finish(self, offset: int) -> None:
-        """Mark one offset as finished; a repeat changes nothing."""
-        if offset == self.watermark and self._starts is None:
-            self.watermark = offset + 1
-        else:
-            self.finish_range(offset, offset + 1)
-
-    def finish_range(self, start: int, end: int) -> None:
+    def finish(self, start: int, end: int) -> None:
         """Mark [start, end) as finished; parts may be finished already. Used for offsets without a message, too."""
         start = max(start, self.watermark)
         if start >= end:

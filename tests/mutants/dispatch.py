@@ -91,9 +91,39 @@ MUTANTS = (
         "P",
         "when a handler has returned, a message of lower priority starts before the next one of the key",
         "emq/dispatch/volley.py",
-        "                if message.key is None:\n                    self._succeed_soon",
-        "                if True:\n                    self._succeed_soon",
+        "                if message.key is None and volley.is_over:\n                    self._succeed_soon",
+        "                if volley.is_over:\n                    self._succeed_soon",
         "tests/unit/test_dispatcher.py::test_in_a_volley_the_next_message_of_a_key_comes_before_those_of_lower_priority",
+    ),
+    Mutant(
+        "waiting-message-is-finished-with-its-run",
+        "L",
+        "a message whose handler waits counts as finished, and a crash then loses it",
+        "emq/dispatch/dispatcher.py",
+        "self.endings.finish_run(group, stint, message.offset)",
+        "self.endings.finish_run(group, stint, message.offset + 1)",
+        "tests/unit/test_dispatcher.py::"
+        "test_messages_of_a_visit_are_finished_up_to_one_that_does_not_succeed_at_once[waits]",
+    ),
+    Mutant(
+        "failed-message-is-finished-with-its-run",
+        "L",
+        "a message that failed among others that succeeded counts as finished before its retry is stored",
+        "emq/dispatch/dispatcher.py",
+        "if message.offset != upto or message.priority != priority:",
+        "if message.offset > upto + 1 or message.priority != priority:",
+        "tests/unit/test_dispatcher.py::"
+        "test_messages_of_a_visit_are_finished_up_to_one_that_does_not_succeed_at_once[fails]",
+    ),
+    Mutant(
+        "gap-is-finished-with-a-run",
+        "L",
+        "of messages that end together, one that still runs between two others counts as finished",
+        "emq/dispatch/endings.py",
+        "                if message.offset != upto or message.priority != priority:",
+        "                if upto < 0 or message.priority != priority:",
+        "tests/unit/test_dispatcher.py::"
+        "test_a_message_whose_end_meets_a_bug_costs_those_that_end_with_it_nothing[in-volleys]",
     ),
     Mutant(
         "only-one-message-of-a-volley-ends",

@@ -19,8 +19,8 @@ MUTANTS = (
         "M",
         "an offset beyond the watermark moves the watermark over unfinished ones",
         "emq/groups/offset_tracker.py",
-        "if offset == self.watermark and self._starts is None:",
-        "if offset >= self.watermark and self._starts is None:",
+        "            if start == self.watermark:\n",
+        "            if start >= self.watermark:\n",
         "tests/property/test_tracker_properties.py::"
         "test_the_watermark_is_the_contiguous_prefix_and_the_ranges_are_the_rest",
     ),

@@ -20,10 +20,10 @@ def test_the_watermark_is_the_contiguous_prefix_and_the_ranges_are_the_rest(step
     for step in steps:
         before = tracker.watermark
         if isinstance(step, int):
-            tracker.finish(step)
+            tracker.finish(step, step + 1)
             model.add(step)
         else:
-            tracker.finish_range(*step)
+            tracker.finish(*step)
             model.update(range(*step))
         expected = FIRST
         while expected in model:
@@ -45,6 +45,6 @@ def test_the_watermark_is_the_contiguous_prefix_and_the_ranges_are_the_rest(step
 def test_every_order_of_finishing_ends_without_ranges(order: list[int]) -> None:
     tracker = OffsetTracker(1)
     for offset in order:
-        tracker.finish(offset)
+        tracker.finish(offset, offset + 1)
     assert tracker.watermark == 40
     assert tracker.finished() == []

@@ -161,9 +161,9 @@ def test_a_host_that_goes_on_without_its_lease_is_found(monkeypatch: pytest.Monk
 
 
 def test_a_watermark_past_a_hole_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def finish(self: OffsetTracker, offset: int) -> None:
-        real(self, max(offset, self.watermark))
-        real(self, self.watermark)
+    def finish(self: OffsetTracker, start: int, end: int) -> None:
+        real(self, max(start, self.watermark), max(end, self.watermark))
+        real(self, self.watermark, self.watermark + 1)
 
     real = OffsetTracker.finish
     monkeypatch.setattr(OffsetTracker, "finish", finish)
@@ -178,7 +178,7 @@ def test_a_message_that_stays_in_flight_is_found(monkeypatch: pytest.MonkeyPatch
 
     def settled(self: Endings, group: OwnedGroup, m: message.Message) -> None:
         if m.offset >= 0 and next(once):
-            group.queues[m.priority].tracker.finish(m.offset)
+            group.queues[m.priority].tracker.finish(m.offset, m.offset + 1)
         else:
             real(self, group, m)
 

@@ -73,7 +73,7 @@ class Bench:
 
     def finish(self, queue: OwnedQueue, *offsets: int) -> None:
         for offset in offsets:
-            queue.tracker.finish(offset)
+            queue.tracker.finish(offset, offset + 1)
         if not queue.dirty:
             queue.dirty = True
             self.checkpointer.dirty(queue)

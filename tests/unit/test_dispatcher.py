@@ -360,6 +360,28 @@ async def test_messages_that_end_at_once_before_one_that_waits_count_as_ended() 
     await b.dispatcher.tasks.cancel()
 
 
+@pytest.mark.parametrize("ending", ["fails", "waits"])
+async def test_messages_of_a_visit_are_finished_up_to_one_that_does_not_succeed_at_once(ending: str) -> None:
+    b = Bench()
+    b.outcomes.lost = []
+    group = b.group("t", WindowCounter(100, T - 1), messages=5)
+    tracker = group.queues[0].tracker
+    b.clock.advance(1.0)
+
+    async def third_does_not(message: Message) -> None:
+        if message.offset == 3 and ending == "fails":
+            raise ValueError(message.id)
+        if message.offset == 3:
+            await asyncio.Event().wait()
+
+    group.owner.handler = third_does_not
+    await b.run(group)
+    assert [tracker.is_finished(offset) for offset in range(1, 7)] == [True, True, False, True, True, False]
+    assert (b.dispatcher.endings.succeeded, group.in_flight) == (4, 1)
+    await b.dispatcher.tasks.cancel()
+    assert tracker.watermark == 3
+
+
 async def test_a_message_that_cannot_be_taken_for_a_volley_keeps_no_place_and_no_start() -> None:
     b = Bench(waits=1.0)
     counter = WindowCounter(5, T - 1)
@@ -394,6 +416,10 @@ async def test_a_message_whose_end_meets_a_bug_costs_those_that_end_with_it_noth
             raise ValueError("a bug")
 
     trail.settled = settled  # type: ignore[method-assign]
+    b.gate = asyncio.Event()
+    b.dispatcher.ready(group)
+    await turns(5)
+    b.gate.set()
     await b.run(group)
     assert (b.dispatcher.flight.count, group.in_flight, group.owner.in_flight) == (0, 0, 0)
     assert [group.queues[0].tracker.is_finished(offset) for offset in (1, 2, 3)] == [True, False, True]

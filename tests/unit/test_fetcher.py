@@ -183,7 +183,7 @@ async def test_what_a_checkpoint_says_is_finished_is_not_buffered_when_the_water
     await b.put(25)
     async with b.pulling(20):
         while (m := b.group.take(0)) is not None:
-            b.queue.tracker.finish(m.offset)
+            b.queue.tracker.finish(m.offset, m.offset + 1)
         assert (b.queue.tracker.watermark, b.queue.tracker.finished()) == (24, [])
         b.readiness.drained(b.group)
         await until(lambda: b.group.buffered > 0)
@@ -310,7 +310,7 @@ async def test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsa
     b = Bench()
     low = with_a_lower_queue(b)
     b.group.allowance = 50
-    low.tracker.finish_range(1, 21)  # and nothing of it is saved
+    low.tracker.finish(1, 21)  # and nothing of it is saved
     b.group.ahead = 40
     b.group.push(1, [message.Message(str(i), b"", priority=1, offset=21 + i) for i in range(5)])
     assert wanted(low) == 5
@@ -322,7 +322,7 @@ async def test_nothing_starts_below_a_queue_that_waits_for_a_save() -> None:
     b = Bench()
     with_a_lower_queue(b)
     b.group.push(1, [message.Message(str(i), b"", priority=1, offset=1 + i) for i in range(15)])
-    b.queue.tracker.finish_range(1, 51)  # and nothing of it is saved
+    b.queue.tracker.finish(1, 51)  # and nothing of it is saved
     b.group.ahead, b.group.allowance = 65, 70
     b.queue.more = False
     assert reading_ahead.startable(b.group, b.clock.now()) == 15
@@ -343,7 +343,7 @@ async def test_nothing_starts_below_a_queue_that_leaves_what_may_be_unsaved_to_a
     b = Bench()
     middle, low = with_a_lower_queue(b), with_a_lower_queue(b)
     b.group.push(low.priority, [message.Message(str(i), b"", priority=low.priority, offset=1 + i) for i in range(5)])
-    b.queue.tracker.finish_range(1, 51)  # and nothing of it is saved
+    b.queue.tracker.finish(1, 51)  # and nothing of it is saved
     b.group.ahead, b.group.allowance = 55, 50 + b.group.capacity
     b.queue.more, middle.more, middle.listed = False, True, False
     assert is_held(middle)
@@ -358,7 +358,7 @@ async def test_a_group_may_be_unsaved_by_what_the_topics_other_groups_are_not() 
     b = Bench()
     other = Bench().group
     b.group.allowance = other.allowance = 50
-    b.queue.tracker.finish_range(1, 51)  # and nothing of it is saved
+    b.queue.tracker.finish(1, 51)  # and nothing of it is saved
     b.group.ahead = 50
     assert wanted(b.queue) == 0
     b.group.owner.groups[1] = other
@@ -685,7 +685,7 @@ async def test_a_save_is_asked_for_where_only_that_holds_up_what_may_expire(may_
     options = TopicOptions(ttl_s=60.0) if may_expire else TopicOptions()
     b.group.owner.topic = Topic("t", 20.0, priorities=("p",), options=options)
     b.group.allowance = 30
-    b.queue.tracker.finish_range(1, 31)  # and nothing of it is saved
+    b.queue.tracker.finish(1, 31)  # and nothing of it is saved
     b.group.ahead = 30
     b.readiness.add(b.queue)
     assert len(b.readiness) == 0
