@@ -38,24 +38,23 @@ class Batcher(Generic[Item, Answer]):
     Args:
         call: takes up to `BATCH` items of one durability and returns an answer for each, in order. An answer that is an
             exception is raised to its sender; an exception that the call raises, to the senders of all its items.
-        size: returns the bytes of an item. If given, a call takes at most `CALL_BYTES`, or a single item.
     """
 
     def __init__(
         self,
         call: Callable[[Sequence[Item], Durability], Awaitable[Sequence[Answer | Exception]]],
-        size: Callable[[Item], int] | None = None,
     ) -> None:
         self._call = call
-        self._size = size
         self._waiting: list[tuple[Item, Durability, asyncio.Future[Answer], int]] = []
         self._under_way = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def send(self, item: Item, durability: Durability) -> Answer:
-        """Send `item` and return its answer. If the caller is cancelled, the item may or may not have been sent."""
+    async def send(self, item: Item, durability: Durability, size: int) -> Answer:
+        """Send `item`, of `size` bytes, and return its answer. A call takes at most `CALL_BYTES`, or a single item.
+
+        If the caller is cancelled, the item may or may not have been sent.
+        """
         loop = asyncio.get_running_loop()
-        size = 0 if self._size is None else self._size(item)  # here, so that an error is this sender's alone
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((item, durability, future, size))
         if self._under_way < IN_FLIGHT and (len(self._waiting) == 1 or len(self._waiting) >= BATCH):
@@ -72,8 +71,7 @@ class Batcher(Generic[Item, Answer]):
         try:
             while self._waiting:
                 batch = self._waiting[:BATCH]
-                if self._size is not None:
-                    batch = batch[: fitting([size for _, _, _, size in batch])]
+                batch = batch[: fitting([size for _, _, _, size in batch])]
                 self._waiting = self._waiting[len(batch) :]
                 try:
                     for durability in dict.fromkeys(d for _, d, _, _ in batch):

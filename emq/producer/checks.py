@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from typing import TypeVar, cast
+from typing import NoReturn, TypeVar, cast
 
 from emq.runtime import errors, inputs, plurals
 from emq.storage import message
@@ -22,12 +22,15 @@ MAX_ID = 128
 def check_no_slot_options(topic: Topic, *given: object) -> None:
     """Refuse options for slots, given with a message that goes elsewhere."""
     if any(option is not None for option in given):
-        about = (
-            "a message delayed with a priority waits in a lane" if topic.is_sorted else f"it is of kind {topic.kind}"
-        )
-        raise errors.InvalidMessage(
-            f"topic {topic.name!r}: time_range_ms, merge_key(s) and scores are for slots, and {about}; leave them out"
-        )
+        refuse_slot_options(topic)
+
+
+def refuse_slot_options(topic: Topic) -> NoReturn:
+    """Refuse options for slots, which were given with a message that goes elsewhere."""
+    about = "a message delayed with a priority waits in a lane" if topic.is_sorted else f"it is of kind {topic.kind}"
+    raise errors.InvalidMessage(
+        f"topic {topic.name!r}: time_range_ms, merge_key(s) and scores are for slots, and {about}; leave them out"
+    )
 
 
 def check_no_slot_ids(topic: Topic, given: object) -> None:
@@ -89,6 +92,8 @@ def _bytes_of(payload: bytes | bytearray | memoryview) -> bytes:
 
 def body_of(topic: Topic, payload: bytes | str) -> bytes:
     """Return one payload as `bodies_of` does."""
+    if type(payload) is bytes and len(payload) <= topic.options.max_payload:
+        return payload
     if not isinstance(payload, str | bytes | bytearray | memoryview):
         kind = type(payload).__name__
         raise errors.InvalidMessage(

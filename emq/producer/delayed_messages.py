@@ -62,7 +62,7 @@ class LaneProducer:
         self._trail = trail
         self._clock = clock
         self._look_again = look_again
-        self._batcher: Batcher[_Item, str] = Batcher(self._add, lambda item: item.size)
+        self._batcher: Batcher[_Item, str] = Batcher(self._add)
         self._doubts: Doubts[_Item] = Doubts(self._confirm)
         self._unplaced: list[_Item] = []
         self.published = 0
@@ -77,7 +77,7 @@ class LaneProducer:
         item = _Item(topic, group, m, due_ms)
         for tries in range(1, reopening.TRIES + 1):
             try:
-                return await self._batcher.send(item, item.topic.options.durability)
+                return await self._batcher.send(item, item.topic.options.durability, item.size)
             except errors.QueueSealed as exc:  # the topic was deleted, and perhaps created again
                 if tries == reopening.TRIES:
                     raise reopening.unopened(topic.name) from exc

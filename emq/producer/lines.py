@@ -23,13 +23,15 @@ class _Line:
 
 
 class Lines:
-    """One line for each name for which somebody waits."""
+    """One line for each name for which somebody waits.
+
+    Attributes:
+        names: the names for which somebody waits, as they change.
+    """
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._lines
+        self.names = self._lines.keys()
 
     def __len__(self) -> int:
         return len(self._lines)

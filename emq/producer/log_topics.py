@@ -97,7 +97,7 @@ class QueueProducer:
         self._ids = ids
         self._trail = trail
         self._clock = clock
-        self._batcher: Batcher[_Single, str] = Batcher(self._put, lambda single: len(single.body))
+        self._batcher: Batcher[_Single, str] = Batcher(self._put)
         self.tails = Tails(trail, clock)
         self.published = 0
 
@@ -106,10 +106,10 @@ class QueueProducer:
     ) -> str:
         """Append one encoded message; publishes awaited at the same time share a round trip."""
         for tries in range(1, reopening.TRIES + 1):
-            group = route.group(key, message.label(uid))
+            group = route.group(key, uid)
             try:
                 single = _Single(route, group, priority, body, uid, key, published_us)
-                return await self._batcher.send(single, route.topic.options.durability)
+                return await self._batcher.send(single, route.topic.options.durability, len(body))
             except errors.QueueSealed as exc:
                 if tries == reopening.TRIES:
                     raise reopening.unopened(route.topic.name) from exc

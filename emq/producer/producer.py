@@ -121,8 +121,9 @@ class Producer:
                 told = sorted_topics.SortedOptions(key, headers, ttl_s, merge_key)
                 score = partial(score_of, priority=priority, due_ms=due_ms, range_ms=time_range_ms, now_us=now_us)
                 return await self._slots.publish(found.name, body, score, told)
-            checks.check_no_slot_options(found, time_range_ms, merge_key)
-            uid = self._uid(message_id)
+            if time_range_ms is not None or merge_key is not None:
+                checks.refuse_slot_options(found)
+            uid = self._ids.next() if message_id is None else message.uid_of(message_id, self._ids.next())
             if due_ms is not None:
                 m = delayed_messages.delayed(found, uid, body, key, priority, headers, ttl_s, now_us, due_ms)
                 # The lane's group remembers the id, so a repeated publish of the id must go to the same lane.
@@ -339,11 +340,6 @@ class Producer:
     async def refresh(self) -> None:
         """Read the changes of the topics that this process knows now."""
         await self._router.refresh()
-
-    def _uid(self, chosen: str | None) -> str:
-        """Return the identity of a new message."""
-        new = self._ids.next()
-        return new if chosen is None else message.uid_of(chosen, new)
 
 
 def _way(route: Route | errors.EMQError, m: Outgoing) -> Way | errors.EMQError:

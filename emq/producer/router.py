@@ -79,10 +79,13 @@ class Router:
         except TypeError:  # a list, for one, cannot be looked up
             validate_text(name)
             raise
-        if route is None or name in self._lines or self._waits_for_look():
+        if route is None or name in self._lines.names or self._waits_for_look():
             found = (await self.routes([name]))[name]
-        else:
+        elif self._away or route.topic.state is State.DRAINING:
             found = self._usable(route)
+        else:  # as `_usable`, without the call: this runs for each message
+            self._routes.move_to_end(name)
+            return route
         if isinstance(found, errors.EMQError):
             raise found.with_traceback(None)  # others may raise it, too
         return found

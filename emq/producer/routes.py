@@ -42,7 +42,7 @@ class Route(NamedTuple):
     max_length: int | None
     memory: Memory
 
-    def group(self, key: str | None, message_id: str | None = None) -> int:
+    def group(self, key: str | None, uid: str | None = None) -> int:
         """Return the group of the key; without a key, the next group in turn.
 
         Where the topic remembers ids, a message without a key goes to the group of its id, which remembers it.
@@ -50,8 +50,8 @@ class Route(NamedTuple):
         groups = self.topic.active_groups
         if groups == 1:
             return 0
-        if key is None and self.topic.options.dedupe_s:
-            key = message_id
+        if key is None and uid is not None and self.topic.options.dedupe_s:
+            key = message.label(uid)
         if key is not None:
             return group_of_key(key, groups)
         turn = self.memory.turn

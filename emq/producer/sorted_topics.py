@@ -86,7 +86,7 @@ class SlotProducer:
         self._router = router
         self._trail = trail
         self._clock = clock
-        self._batcher: Batcher[_Item, str] = Batcher(self._add, _size)
+        self._batcher: Batcher[_Item, str] = Batcher(self._add)
         self.published = 0
 
     async def publish(self, name: str, payload: bytes, score: Callable[[Topic], float], told: SortedOptions) -> str:
@@ -102,7 +102,7 @@ class SlotProducer:
                 _check_bare(topic, told)
             item = self._item(route, payload, score(topic), told, self._clock.now_us())
             try:
-                return [await self._batcher.send(item, topic.options.durability)]
+                return [await self._batcher.send(item, topic.options.durability, _size(item))]
             except errors.QueueSealed as exc:
                 return [exc]
 

@@ -86,7 +86,7 @@ MUTANTS = (
         "K",
         "a publish that comes right after the first reading of its topic overtakes those that waited for it",
         "emq/producer/router.py",
-        "if route is None or name in self._lines or",
+        "if route is None or name in self._lines.names or",
         "if route is None or",
         "tests/unit/test_router.py::test_nobody_overtakes_those_that_wait_for_their_topic",
     ),

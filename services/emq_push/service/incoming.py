@@ -99,7 +99,6 @@ class Request(msgspec.Struct, frozen=True):
     Attributes:
         key: the caller's Idempotency-Key; empty for none.
         digest: of the call, to tell another one with the same key.
-        size: a measure of the work: bytes, and a fixed cost of each message.
         only: the topic of the only endpoint that gets the messages; empty for those that want them.
     """
 
@@ -107,7 +106,6 @@ class Request(msgspec.Struct, frozen=True):
     messages: Sequence[Incoming]
     key: str
     digest: str
-    size: int
     only: str = ""
 
 

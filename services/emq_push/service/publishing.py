@@ -52,7 +52,7 @@ class Publishing:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._accepting = Accepting(parts)
-        self._batcher: Batcher[Request, Sequence[Receipt]] = Batcher(self._call, lambda request: request.size)
+        self._batcher: Batcher[Request, Sequence[Receipt]] = Batcher(self._call)
         self._sent: set[str] = set()
         self._forgetting: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,15 +84,15 @@ class Publishing:
         """
         incoming.check(messages, self._parts.now_us(), is_single=is_single)
         size = sum(message.size for message in messages) + MESSAGE_COST * len(messages)
-        request = Request(tenant, messages, key, digest, size, only)
+        request = Request(tenant, messages, key, digest, only)
         for _ in range(PATIENCE):
             try:
-                return await self._batcher.send(request, Durability.ACCEPTED)
+                return await self._batcher.send(request, Durability.ACCEPTED, size)
             except Conflict as exc:
                 if exc.code != IN_PROGRESS:
                     raise
             await asyncio.sleep(FORGET_S)
-        return await self._batcher.send(request, Durability.ACCEPTED)
+        return await self._batcher.send(request, Durability.ACCEPTED, size)
 
     async def _call(self, requests: Sequence[Request], _: Durability) -> Sequence[Sequence[Receipt] | Exception]:
         sent = list(self._sent)
