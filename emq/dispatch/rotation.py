@@ -17,6 +17,14 @@ from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.receiver import Receiver
 
+LONG = 300
+"""Groups in the rotation beyond which the host reads nothing more: messages read now would start no sooner, and fill
+memory and the processor's caches meanwhile."""
+
+LOOK_S = 0.002
+LOOKS = 25
+"""Most looks at the rotation, `LOOK_S` seconds apart, for which reading waits until it is shorter."""
+
 LOOK_AGAIN = 64
 """Topics that the dispatcher looks at in one step when their receiver wants more messages."""
 
@@ -49,6 +57,13 @@ class Rotation(abc.ABC):
     @abc.abstractmethod
     def wake(self) -> None:
         """Begin a stint, unless one is running or there is nothing to do."""
+
+    async def short(self) -> None:
+        """Return once at most `LONG` groups wait for their turn, or after `LOOKS` looks."""
+        for _ in range(LOOKS):
+            if len(self._rotation) <= LONG:
+                break
+            await asyncio.sleep(LOOK_S)
 
     def ready(self, group: OwnedGroup) -> None:
         """The group has something to start: put it into the rotation, unless it is listed already."""

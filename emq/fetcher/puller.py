@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from emq.fetcher.readiness import Readiness
@@ -43,7 +43,16 @@ class Puller:
         fetched: number of messages read.
     """
 
-    def __init__(self, store: LogStore, readiness: Readiness, context: HostContext) -> None:
+    def __init__(
+        self,
+        store: LogStore,
+        readiness: Readiness,
+        context: HostContext,
+        has_few: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Args:
+        has_few: returns when few enough groups wait to start messages that more should be read; None for always.
+        """
         self._clock = context.clock
         self._events = context.events
         self._trail = context.trail
@@ -51,6 +60,7 @@ class Puller:
         self._gauge = context.gauge
         self._store = store
         self._readiness = readiness
+        self._has_few = has_few
         self._troubles = Troubles("what lies there waits")
         self._asides = Asides()
         self._resting: list[tuple[float, int, OwnedQueue]] = []
@@ -70,6 +80,8 @@ class Puller:
 
     async def _reads(self) -> list[Call]:
         await self._readiness.wait()
+        if self._has_few is not None:
+            await self._has_few()
         await self._lease.valid(self._clock)
         taken = self._readiness.take(READ_QUEUES, READ_MESSAGES)
         try:

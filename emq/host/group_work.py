@@ -33,7 +33,6 @@ class GroupWork:
             storage.checkpoints, store.log, context, options.checkpoint_s, options.max_unsaved_s
         )
         self.readiness = Readiness(self.checkpointer.soon, context.events)
-        self.puller = Puller(store.log, self.readiness, context)
         self.lanes = LaneClaimer(store.lanes, context)
         self.slots = SlotClaimer(store.sorted, context)
         self.firing = Firing(store.lanes, store.sorted, context)
@@ -41,6 +40,7 @@ class GroupWork:
         self.expiry = Expiry(context)
         self.settler = Settler(store.lanes, store.sorted, context)
         self.dispatcher = Dispatcher(self.settler, context, options.max_in_flight, self.slots)
+        self.puller = Puller(store.log, self.readiness, context, self.dispatcher.short)
         self.endings = self.dispatcher.endings
 
     def unsettled(self, group: OwnedGroup) -> int:

@@ -9,6 +9,7 @@ from collections import Counter, deque
 
 import pytest
 
+from emq.dispatch import rotation
 from emq.dispatch.dispatcher import VISIT, Dispatcher
 from emq.dispatch.parking import GRID_S
 from emq.groups.capacity import Gauge
@@ -206,6 +207,27 @@ async def test_starts_that_a_group_leaves_go_to_a_parked_group_of_its_topic() ->
     assert Counter(name[0] for name in bench.ids) == {"a": 4, "b": 7, "c": 1}
     bench.gate.set()
     await turns(5)
+
+
+async def test_reading_waits_while_many_groups_wait_for_their_turn_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    b = Bench()
+    looks: list[float] = []
+
+    async def look(s: float) -> None:
+        looks.append(s)
+        if len(looks) == 3:
+            del b.dispatcher._rotation[0]
+
+    monkeypatch.setattr(rotation.asyncio, "sleep", look)
+    b.dispatcher._rotation.extend([b.group("t", WindowCounter(1, T), messages=1)] * (rotation.LONG + 1))
+    await b.dispatcher.short()
+    assert looks == [rotation.LOOK_S] * 3
+    b.dispatcher._rotation.append(b.dispatcher._rotation[0])
+    looks[:] = [0.0] * 3
+    await b.dispatcher.short()
+    assert len(looks) == 3 + rotation.LOOKS
 
 
 async def test_nothing_is_started_once_the_host_stops() -> None:
