@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from emq.producer.scores import score_of
 from emq.runtime import errors, inputs
-from emq.runtime.clock import Clock, SystemClock
+from emq.runtime.clock import Clock
 from emq.storage import message, reasons, slot_store
 from emq.storage.answers import served
 from emq.storage.lane_store import DeadEntry, LaneSettle, LaneStore, LaneVerdict
@@ -102,11 +102,11 @@ async def replay(
     topic: Topic,
     selection: Selection = EVERY,
     *,
+    clock: Clock,
     rate_per_s: float | None = None,
     priority: float | None = None,
     on_replayed: Callable[[int], None] = lambda _: None,
     trail: TrailSink = NO_TRAIL,
-    clock: Clock | None = None,
 ) -> int:
     """Deliver dead letters again, as first attempts at their own priority; returns how many.
 
@@ -117,19 +117,18 @@ async def replay(
         store: the environment's store.
         topic: the topic whose letters are replayed.
         selection: the letters to replay.
+        clock: keeps the time by which the store stamps dead letters: the environment's.
         rate_per_s: most letters put back in a second, so that a large replay does not crowd out new messages; the
             letters also count against the topic's quota. None for no limit of its own.
         priority: for topics of kind priority, whose slots do not keep the priority of failed members; above 16. None
             for the lowest.
         on_replayed: called with the number so far.
         trail: records each letter as replayed, with the time just before it was put back.
-        clock: keeps the environment's time; None for the machine's own.
 
     Raises:
         InvalidMessage: the priority is out of range, or the topic is of another kind.
     """
     check_priority(topic, priority)
-    clock = clock or SystemClock()
     count, started = 0, time.monotonic()
     now_ms = clock.now_us() // 1000
     # A message that dies again during the replay is not replayed twice.

@@ -184,7 +184,7 @@ async def test_an_id_replays_purges_and_recalls_all_messages_that_have_it(shop: 
         await shop.ran(payload, 1)
     while len(await shop.letters()) < 2:
         await asyncio.sleep(0.01)
-    assert await dead_letters.replay(shop.store, shop.topic, Selection(ids=frozenset({ID}))) == 2
+    assert await dead_letters.replay(shop.store, shop.topic, Selection(ids=frozenset({ID})), clock=SystemClock()) == 2
     await shop.ran(b"a", 2)
     await shop.ran(b"b", 2)
     await shop.publish(b"c")

@@ -14,6 +14,7 @@ from emq.host import retirement
 from emq.observe import dead_letters
 from emq.observe.dead_letters import Selection
 from emq.runtime import errors
+from emq.runtime.clock import SystemClock
 from emq.storage import message
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict
 from emq.storage.message import Message
@@ -79,14 +80,14 @@ async def test_letters_are_selected_by_time_reason_and_id(store: MemoryStore) ->
 async def test_many_letters_are_read_in_pages(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> None:
     monkeypatch.setattr(dead_letters, "PAGE", 2)
     assert len(await ids(store)) == 12
-    assert await dead_letters.replay(store, TOPIC) == 12
+    assert await dead_letters.replay(store, TOPIC, clock=SystemClock()) == 12
     assert await ids(store) == []
 
 
 async def test_a_replayed_letter_is_a_first_attempt_at_its_own_priority_and_due_now(store: MemoryStore) -> None:
     progress: list[int] = []
     chosen = Selection(ids=frozenset({"m2", "m8"}))
-    assert await dead_letters.replay(store, TOPIC, chosen, on_replayed=progress.append) == 2
+    assert await dead_letters.replay(store, TOPIC, chosen, clock=SystemClock(), on_replayed=progress.append) == 2
     assert progress == [1, 2]
     [claimed] = await store.lanes.claim([LaneClaim("orders/0", 10, 1)], int(time.time() * 1000) + 1)
     assert isinstance(claimed, LaneClaimed)
@@ -100,7 +101,7 @@ async def test_a_replayed_letter_is_a_first_attempt_at_its_own_priority_and_due_
 
 async def test_a_replay_keeps_to_its_rate(store: MemoryStore) -> None:
     began = time.monotonic()
-    assert await dead_letters.replay(store, TOPIC, rate_per_s=200) == 12
+    assert await dead_letters.replay(store, TOPIC, clock=SystemClock(), rate_per_s=200) == 12
     assert time.monotonic() - began >= 11 / 200
 
 

@@ -12,6 +12,7 @@ from emq.cli.session import Session
 from emq.observe import dead_letters, recall
 from emq.observe import planned as book
 from emq.observe.dead_letters import Letter
+from emq.runtime.clock import SystemClock
 from emq.storage import message
 from emq.storage.lane_store import LaneAdd, LaneStore
 from emq.storage.message import Message
@@ -61,7 +62,7 @@ async def test_dead_letters_of_a_megabyte_are_replayed_and_purged_in_small_pages
     await store.real.lanes.add([LaneAdd(lane, f"{i:03}", shared, START, "why") for i in range(300)])
     store.lanes = counted = Counted(store.real.lanes)
     some = dead_letters.Selection(ids=frozenset(f"{i:03}" for i in range(150)))
-    assert await dead_letters.replay(store, TOPIC, some) == 150  # type: ignore[arg-type]
+    assert await dead_letters.replay(store, TOPIC, some, clock=SystemClock()) == 150  # type: ignore[arg-type]
     assert await dead_letters.purge(store, TOPIC) == 150  # type: ignore[arg-type]
     assert max(counted.pages) <= 9 * MB
 

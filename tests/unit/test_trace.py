@@ -514,7 +514,7 @@ async def test_each_replayed_letter_is_recorded_once_it_is_put_back() -> None:
         topic = await app.create_topic("shop", 20)
         await app.store.lanes.add([in_lane(i, 0)._replace(reason="x") for i in range(3)])
         only = dead_letters.Selection(ids=frozenset({"m2"}))
-        await dead_letters.replay(app.store, topic, only, trail=trail)
+        await dead_letters.replay(app.store, topic, only, clock=app.clock, trail=trail)
     [replayed] = trail.events
     assert replayed == events.Replayed(replayed.time_us, "shop", 0, 1, "m2")
     assert abs(replayed.time_us / 1e6 - time.time()) < 60
