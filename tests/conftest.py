@@ -5,12 +5,13 @@ A server that is not installed skips the test with the reason; with EMQ_REQUIRE_
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
 import os
 import pathlib
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -19,7 +20,8 @@ import typer.testing
 
 import emq_servers as servers
 from emq.runtime import errors
-from support import browser, chance, distribution, long_tests, memory, without_services
+from support import browser, chance, distribution, long_tests, memory, virtual, without_services
+from support.rig import Rig, rig
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -57,6 +59,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item.get_closest_marker("services") is None]
     if getattr(config.option, "loadgroup", False):  # in a worker of `make test`
         distribution.distribute(items)
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"loop": functools.partial(virtual.loop_of, item)}
 
 
 S = TypeVar("S", bound=servers.Server | servers.Ensemble | servers.RedisCluster)
@@ -135,6 +141,13 @@ def spark() -> Iterator[SparkSession]:
     made = session.local_session("emq-tests", memory="1g", **session.QUICK)
     yield made
     made.stop()
+
+
+@pytest.fixture
+async def r() -> AsyncIterator[Rig]:
+    """A catalog, a store in memory and a cluster, for any number of hosts; for tests in virtual time."""
+    async with rig() as made:
+        yield made
 
 
 @pytest.fixture

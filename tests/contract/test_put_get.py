@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,7 +23,7 @@ from support.virtual import virtual
 QUEUE = "t/0/high"
 PHYSICAL = f"online/{QUEUE}"
 
-in_virtual_time = functools.partial(virtual, least_s=1e-9)
+in_virtual_time = virtual(least_s=1e-9)
 """Polls look again and again, so time goes on in each round."""
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from emq.runtime import errors
 from emq.storage.message import Message
 from support.rig import Rig, Seen, rig, running, starts_per_second
-from support.virtual import virtual
+from support.virtual import LONGEST_S, run
 from support.waiting import until
 
 GROUP_QPS = 10
@@ -74,13 +74,7 @@ class Play:
         await self.hosts(0)
 
 
-@example([("hosts", 3), ("wait", 1.9), ("hosts", 2), ("publish", 1)])  # a stop between a suspension and its hand-over
-@given(st.lists(st.one_of(resize, publish, wait, hosts, refresh), max_size=25))
-@settings(max_examples=15, deadline=None)
-@virtual
-async def test_resizing_under_load_loses_nothing_repeats_nothing_and_keeps_the_cap(
-    steps: list[tuple[str, float]],
-) -> None:
+async def resized(steps: list[tuple[str, float]]) -> None:
     async with rig() as r:
         await r.topic("orders", 10, group_qps=GROUP_QPS, backoff_s=(0.5,))
         play = Play(r)
@@ -94,3 +88,12 @@ async def test_resizing_under_load_loses_nothing_repeats_nothing_and_keeps_the_c
         assert max(starts_per_second(play.seen.deliveries).values(), default=0) <= play.most
         topic = await r.catalog.get("orders")
         assert topic.groups == topic.active_groups
+
+
+@example([("hosts", 3), ("wait", 1.9), ("hosts", 2), ("publish", 1)])  # a stop between a suspension and its hand-over
+@given(st.lists(st.one_of(resize, publish, wait, hosts, refresh), max_size=25))
+@settings(max_examples=15, deadline=None)
+def test_resizing_under_load_loses_nothing_repeats_nothing_and_keeps_the_cap(
+    steps: list[tuple[str, float]],
+) -> None:
+    run(asyncio.wait_for(resized(steps), LONGEST_S))

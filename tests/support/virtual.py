@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pytest
 
 from emq_testing import LoopClock, VirtualLoop
 
-__all__ = ["LoopClock", "VirtualLoop", "run", "virtual"]
+__all__ = ["LoopClock", "VirtualLoop", "loop_of", "run", "virtual"]
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 LONGEST_S = 3_600.0
 """Seconds of virtual time after which a test counts a scenario as hanging."""
 
+virtual = pytest.mark.virtual
+"""Marks a test, or with `pytestmark = virtual` all tests of a file, that runs in virtual time with its fixtures.
 
-def virtual(test: Callable[P, Coroutine[Any, Any, None]], least_s: float = 0.0) -> Callable[P, None]:
-    """Run an asynchronous test in virtual time. No threads: a loop that waits for one would jump past its timers.
+No threads: a loop that waits for one would jump past its timers. The argument `least_s` is that of `VirtualLoop`.
+"""
 
-    Args:
-        least_s: seconds by which time goes on in each round of the loop, also if nothing waits.
-    """
 
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        async def bounded() -> None:
-            async with asyncio.timeout(LONGEST_S):
-                await test(*args, **kwargs)
-
-        with asyncio.Runner(loop_factory=functools.partial(VirtualLoop, least_s)) as runner:
-            runner.run(bounded())
-
-    return run
+def loop_of(test: pytest.Item) -> asyncio.AbstractEventLoop:
+    """Make the event loop of a test. A virtual one stops a test that hangs, which then fails."""
+    mark = test.get_closest_marker("virtual")
+    if mark is None:
+        return asyncio.new_event_loop()
+    loop = VirtualLoop(**mark.kwargs)
+    loop.call_later(LONGEST_S, loop.stop)
+    return loop
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
