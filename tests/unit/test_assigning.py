@@ -21,6 +21,8 @@ from emq.runtime.guard import Guard
 from support.virtual import LoopClock, virtual
 from support.waiting import until
 
+pytestmark = virtual
+
 
 class Group:
     """As much of an owned group as the assignments look at."""
@@ -155,7 +157,6 @@ class _Part:
         self.fenced = of.fenced
 
 
-@virtual
 async def test_a_group_that_is_assigned_anew_is_taken_when_it_has_been_let_go_of() -> None:
     h = host()
     async with h.running(a=1, b=1):
@@ -168,7 +169,6 @@ async def test_a_group_that_is_assigned_anew_is_taken_when_it_has_been_let_go_of
         assert h.told[2:] == ["released a", "acquire a 2"]
 
 
-@virtual
 async def test_a_group_is_not_taken_again_before_it_is_said_to_be_released() -> None:
     """The others would take that for a word about the newer ownership."""
     h = host()
@@ -184,7 +184,6 @@ async def test_a_group_is_not_taken_again_before_it_is_said_to_be_released() -> 
         assert h.told == ["acquire a 1", "released a", "acquire a 2"]
 
 
-@virtual
 async def test_a_group_that_is_taken_away_while_it_drains_and_comes_back_is_let_go_of_once() -> None:
     h = host()
     async with h.running(a=1):
@@ -198,7 +197,6 @@ async def test_a_group_that_is_taken_away_while_it_drains_and_comes_back_is_let_
         assert h.told == ["acquire a 1", "released a", "acquire a 3"]
 
 
-@virtual
 async def test_a_group_is_not_asked_for_again_under_an_epoch_that_was_refused() -> None:
     h = host()
     h.refuse["a"] = 1
@@ -213,7 +211,6 @@ async def test_a_group_is_not_asked_for_again_under_an_epoch_that_was_refused() 
         await h.owns(a=2, b=1)
 
 
-@virtual
 async def test_what_was_held_in_an_earlier_life_of_the_membership_is_forgotten_at_once() -> None:
     """It belongs to others: it is not drained, nor said to be released."""
     h = host()
@@ -224,7 +221,6 @@ async def test_what_was_held_in_an_earlier_life_of_the_membership_is_forgotten_a
         assert h.told == ["acquire a 1", "forget all", "acquire b 2"]
 
 
-@virtual
 async def test_what_is_being_acquired_when_the_membership_is_lost_is_not_kept() -> None:
     h = host()
     h.step_s = 0.1  # for each group that is acquired or forgotten, as if there were thousands
@@ -239,7 +235,6 @@ async def test_what_is_being_acquired_when_the_membership_is_lost_is_not_kept() 
         await h.owns(a=2)
 
 
-@virtual
 async def test_who_loses_a_group_to_a_stranger_asks_the_stores_about_all_others() -> None:
     h = host()
     async with h.running(a=1, b=1, c=1):
@@ -256,7 +251,6 @@ async def test_who_loses_a_group_to_a_stranger_asks_the_stores_about_all_others(
         assert h.told.count("look at lanes") == 1, "that the plan took it away is as it should be"
 
 
-@virtual
 async def test_groups_are_let_go_of_early_in_a_second() -> None:
     """Their new owner starts nothing in that second, so what is left of it is lost."""
     h, clock = host(), LoopClock()
@@ -285,7 +279,6 @@ def raising(times: int, bad: str = "") -> Callable[[Iterable[str]], None]:
     return breaks
 
 
-@virtual
 async def test_an_error_that_nobody_expects_leaves_no_group_to_nobody() -> None:
     h = host()
     h.breaks = raising(2)
@@ -296,7 +289,6 @@ async def test_an_error_that_nobody_expects_leaves_no_group_to_nobody() -> None:
         assert h.assignments.trouble() == ""
 
 
-@virtual
 async def test_a_loop_that_breaks_before_a_release_has_begun_leaves_no_group_held() -> None:
     h = host()
     async with h.running():
@@ -312,7 +304,6 @@ async def test_a_loop_that_breaks_before_a_release_has_begun_leaves_no_group_hel
         await h.owns(b=1)
 
 
-@virtual
 async def test_a_group_that_always_fails_keeps_no_other_from_being_acquired() -> None:
     h = host()
     h.breaks = raising(0, bad="b")
@@ -325,7 +316,6 @@ async def test_a_group_that_always_fails_keeps_no_other_from_being_acquired() ->
         await h.owns(a=1, b=1, c=1)
 
 
-@virtual
 async def test_what_a_host_holds_without_having_been_told_is_let_go_of() -> None:
     h = host()
     async with h.running(a=1):
@@ -335,7 +325,6 @@ async def test_what_a_host_holds_without_having_been_told_is_let_go_of() -> None
         await h.owns(a=1)
 
 
-@virtual
 async def test_a_group_that_stands_though_nobody_lets_go_of_it_is_acquired_again() -> None:
     h = host()
     async with h.running(a=1, b=1):
@@ -345,7 +334,6 @@ async def test_a_group_that_stands_though_nobody_lets_go_of_it_is_acquired_again
         assert h.told.count("acquire b 1") == 1
 
 
-@virtual
 async def test_a_failure_just_after_groups_began_to_stop_leaves_no_group_to_nobody() -> None:
     """It cancels tasks that have taken no step: no `finally` of theirs runs."""
     h = host()
@@ -356,7 +344,6 @@ async def test_a_failure_just_after_groups_began_to_stop_leaves_no_group_to_nobo
         await h.owns(b=1)
 
 
-@virtual
 async def test_a_lost_group_is_acquired_again_though_nobody_says_so() -> None:
     h = host()
     async with h.running(a=1):
@@ -364,7 +351,6 @@ async def test_a_lost_group_is_acquired_again_though_nobody_says_so() -> None:
         await h.owns(a=1)
 
 
-@virtual
 async def test_a_host_that_stops_acquires_nothing_more() -> None:
     h = host()
     async with h.running(a=1):
@@ -374,7 +360,6 @@ async def test_a_host_that_stops_acquires_nothing_more() -> None:
         assert not h.groups
 
 
-@virtual
 async def test_a_host_is_not_ready_before_its_first_assignment_however_late_that_comes() -> None:
     made = host()
     async with made.running():

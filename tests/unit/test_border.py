@@ -10,7 +10,7 @@ import pytest
 from emq.runtime import errors
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotKind, SlotSettle, SlotVerdict
-from support.rig import Rig, rig
+from support.rig import Rig
 from support.virtual import virtual
 
 HUGE = 10**400
@@ -44,102 +44,98 @@ def one_line(refused: pytest.ExceptionInfo[errors.EMQError]) -> bool:
 
 @virtual
 @pytest.mark.parametrize("unfit", UNFIT, ids=["nan", "inf", "-inf", "huge", "-huge", "endless"])
-async def test_numbers_that_are_not_finite_are_refused_before_anything_is_stored(unfit: Any) -> None:
-    async with rig() as r:
-        await topics(r)
-        now_s = r.clock.now()
-        ahead = [int(now_s * 1000) + 60_000] * 3000
-        calls: list[tuple[str, dict[str, Any]]] = [
-            ("log", {"delay_ms": unfit}),
-            ("log", {"at": unfit}),
-            ("log", {"delay": unfit}),
-            ("log", {"ttl_s": unfit}),
-            ("log", {"ttl_s": unfit, "delay_ms": 5}),
-            ("log", {"priority": unfit}),
-            ("priority", {"priority": unfit}),
-            ("priority", {"priority": 50, "delay_ms": unfit}),
-            ("fixed", {"at": unfit}),
-            ("merge", {"time_range_ms": unfit}),
-            ("keyed", {"ttl_s": unfit}),
-        ]
-        for topic, options in calls:
-            with pytest.raises(errors.InvalidMessage) as refused:
-                await r.producer.publish(topic, "1", **options)
-            assert one_line(refused), (topic, options)
-        payloads = [b"%d" % i for i in range(3000)]
-        for topic, scores in (("priority", [50] * 3000), ("fixed", ahead), ("merge", ahead)):
-            for place in (0, 1, 1500, 2999):
-                wrong = [*scores[:place], unfit, *scores[place + 1 :]]
-                with pytest.raises(errors.InvalidMessage) as refused:
-                    await r.producer.publish_many(topic, payloads, scores=wrong)
-                assert one_line(refused), (topic, place)
-        with pytest.raises((errors.InvalidMessage, errors.EMQError)) as refused:
-            await r.producer.schedule("log", "x", every_s=unfit)
-        assert one_line(refused)
+async def test_numbers_that_are_not_finite_are_refused_before_anything_is_stored(r: Rig, unfit: Any) -> None:
+    await topics(r)
+    now_s = r.clock.now()
+    ahead = [int(now_s * 1000) + 60_000] * 3000
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("log", {"delay_ms": unfit}),
+        ("log", {"at": unfit}),
+        ("log", {"delay": unfit}),
+        ("log", {"ttl_s": unfit}),
+        ("log", {"ttl_s": unfit, "delay_ms": 5}),
+        ("log", {"priority": unfit}),
+        ("priority", {"priority": unfit}),
+        ("priority", {"priority": 50, "delay_ms": unfit}),
+        ("fixed", {"at": unfit}),
+        ("merge", {"time_range_ms": unfit}),
+        ("keyed", {"ttl_s": unfit}),
+    ]
+    for topic, options in calls:
         with pytest.raises(errors.InvalidMessage) as refused:
-            await r.producer.schedule("log", "x", every_s=1, delay_ms=unfit)
-        assert one_line(refused)
-        assert await stored(r) == 0
+            await r.producer.publish(topic, "1", **options)
+        assert one_line(refused), (topic, options)
+    payloads = [b"%d" % i for i in range(3000)]
+    for topic, scores in (("priority", [50] * 3000), ("fixed", ahead), ("merge", ahead)):
+        for place in (0, 1, 1500, 2999):
+            wrong = [*scores[:place], unfit, *scores[place + 1 :]]
+            with pytest.raises(errors.InvalidMessage) as refused:
+                await r.producer.publish_many(topic, payloads, scores=wrong)
+            assert one_line(refused), (topic, place)
+    with pytest.raises((errors.InvalidMessage, errors.EMQError)) as refused:
+        await r.producer.schedule("log", "x", every_s=unfit)
+    assert one_line(refused)
+    with pytest.raises(errors.InvalidMessage) as refused:
+        await r.producer.schedule("log", "x", every_s=1, delay_ms=unfit)
+    assert one_line(refused)
+    assert await stored(r) == 0
 
 
 @virtual
 @pytest.mark.parametrize("unfit", UNFIT[:4], ids=["nan", "inf", "-inf", "huge"])
-async def test_topics_take_finite_numbers_only(unfit: Any) -> None:
-    async with rig() as r:
-        for name in ("qps", "group_qps", "burst", "aging_s", "jitter", "handler_timeout_s", "retention_s", "ttl_s"):
-            with pytest.raises(errors.InvalidTopic) as refused:
-                await r.topic("t", **{name: unfit})
-            assert one_line(refused), name
-        for options in ({"backoff_s": (1.0, unfit)}, {"weights": (1.0, unfit, 1.0)}, {"delay_levels": {"a": unfit}}):
-            with pytest.raises(errors.InvalidTopic) as refused:
-                await r.topic("t", **options)
-            assert one_line(refused), options
-        assert await r.catalog.list("*") == []
+async def test_topics_take_finite_numbers_only(r: Rig, unfit: Any) -> None:
+    for name in ("qps", "group_qps", "burst", "aging_s", "jitter", "handler_timeout_s", "retention_s", "ttl_s"):
+        with pytest.raises(errors.InvalidTopic) as refused:
+            await r.topic("t", **{name: unfit})
+        assert one_line(refused), name
+    for options in ({"backoff_s": (1.0, unfit)}, {"weights": (1.0, unfit, 1.0)}, {"delay_levels": {"a": unfit}}):
+        with pytest.raises(errors.InvalidTopic) as refused:
+            await r.topic("t", **options)
+        assert one_line(refused), options
+    assert await r.catalog.list("*") == []
 
 
 @virtual
-async def test_texts_that_are_none_are_refused_before_anything_is_stored() -> None:
-    async with rig() as r:
-        await topics(r)
-        many = [f"m{i}" for i in range(1200)]
-        for wrong in (HALF, b"bytes", 5):
-            with pytest.raises((errors.InvalidTopic, errors.UnknownTopic)) as refused:
-                await r.producer.publish(wrong, "x")  # type: ignore[arg-type]
-            assert one_line(refused)
-            with pytest.raises(errors.InvalidTopic) as refused:
-                await r.topic(wrong)  # type: ignore[arg-type]
-            assert one_line(refused)
-            told: list[dict[str, Any]] = [
-                {"key": wrong},
-                {"headers": {"a": wrong}},
-                {"headers": {wrong: "a"}},
-                {"message_id": wrong},
-            ]
-            for options in told:
-                with pytest.raises(errors.InvalidMessage) as refused:
-                    await r.producer.publish("log", "x", **options)
-                assert one_line(refused), options
-            for field in ("keys", "message_ids"):
-                with pytest.raises(errors.InvalidMessage) as refused:
-                    await r.producer.publish_many("log", many, **{field: [*many[:-1], wrong]})
-                assert one_line(refused), field
-        for payload in (HALF, 5, None):
-            for topic in ("log", "merge"):
-                with pytest.raises(errors.InvalidMessage) as refused:
-                    await r.producer.publish_many(topic, [*many, payload])  # type: ignore[list-item]
-                assert one_line(refused)
-        with pytest.raises(errors.InvalidMessage) as refused:
-            await r.producer.publish_many("keyed", ["1"] * 1200, merge_keys=[*many[:-1], HALF])
+async def test_texts_that_are_none_are_refused_before_anything_is_stored(r: Rig) -> None:
+    await topics(r)
+    many = [f"m{i}" for i in range(1200)]
+    for wrong in (HALF, b"bytes", 5):
+        with pytest.raises((errors.InvalidTopic, errors.UnknownTopic)) as refused:
+            await r.producer.publish(wrong, "x")  # type: ignore[arg-type]
         assert one_line(refused)
-        assert await stored(r) == 0
+        with pytest.raises(errors.InvalidTopic) as refused:
+            await r.topic(wrong)  # type: ignore[arg-type]
+        assert one_line(refused)
+        told: list[dict[str, Any]] = [
+            {"key": wrong},
+            {"headers": {"a": wrong}},
+            {"headers": {wrong: "a"}},
+            {"message_id": wrong},
+        ]
+        for options in told:
+            with pytest.raises(errors.InvalidMessage) as refused:
+                await r.producer.publish("log", "x", **options)
+            assert one_line(refused), options
+        for field in ("keys", "message_ids"):
+            with pytest.raises(errors.InvalidMessage) as refused:
+                await r.producer.publish_many("log", many, **{field: [*many[:-1], wrong]})
+            assert one_line(refused), field
+    for payload in (HALF, 5, None):
+        for topic in ("log", "merge"):
+            with pytest.raises(errors.InvalidMessage) as refused:
+                await r.producer.publish_many(topic, [*many, payload])  # type: ignore[list-item]
+            assert one_line(refused)
+    with pytest.raises(errors.InvalidMessage) as refused:
+        await r.producer.publish_many("keyed", ["1"] * 1200, merge_keys=[*many[:-1], HALF])
+    assert one_line(refused)
+    assert await stored(r) == 0
 
 
 @virtual
-async def test_a_header_map_that_is_none_is_refused() -> None:
-    async with rig() as r:
-        await topics(r)
-        with pytest.raises(errors.InvalidMessage, match="headers"):
-            await r.producer.publish("log", "x", headers=["a"])  # type: ignore[arg-type]
+async def test_a_header_map_that_is_none_is_refused(r: Rig) -> None:
+    await topics(r)
+    with pytest.raises(errors.InvalidMessage, match="headers"):
+        await r.producer.publish("log", "x", headers=["a"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite"])

@@ -21,6 +21,8 @@ from support.cluster_shell import QUOTAS, TOPICS, Shell, shell
 from support.members import Follower
 from support.virtual import virtual
 
+pytestmark = virtual
+
 
 @pytest.fixture
 def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
@@ -37,7 +39,6 @@ def snapshot(host: str, started_per_s: float, age_s: float = 0.1) -> AgedSnapsho
 # ------------------------------------------------------------------------------------------------------------- hosts
 
 
-@virtual
 async def test_hosts_are_shown_with_their_weights_loads_and_the_leader(emq: Shell) -> None:
     emq.known = DatabaseView(TOPICS, QUOTAS, 1, [snapshot("a", 123.0), snapshot("b", 50.0, age_s=60)])
 
@@ -61,7 +62,6 @@ async def test_hosts_are_shown_with_their_weights_loads_and_the_leader(emq: Shel
         assert f":{os.getpid()}" in said
 
 
-@virtual
 async def test_an_empty_cluster_says_how_to_begin(emq: Shell) -> None:
     emq.meet()
     assert await emq(hosts.hosts) == "the cluster has no hosts; start one with: emq host\n"
@@ -70,7 +70,6 @@ async def test_an_empty_cluster_says_how_to_begin(emq: Shell) -> None:
     assert (await emq.json(plan.plan))["generation"] is None
 
 
-@virtual
 async def test_a_cluster_whose_hosts_are_all_gone_says_so(emq: Shell) -> None:
     meeting = emq.meet()
     async with Follower(meeting, "a"):
@@ -113,7 +112,6 @@ def test_the_state_of_a_host_is_what_an_operator_would_call_it(
     assert row.state == state
 
 
-@virtual
 async def test_a_narrow_terminal_shows_what_matters_most(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     meeting = emq.meet()
     async with Follower(meeting, "web-0.internal"):
@@ -139,7 +137,6 @@ def test_a_clock_that_is_off_is_told_of(emq: Shell) -> None:
     assert second.startswith("a: its clock is 3.2 s behind that of the servers in which hosts meet")
 
 
-@virtual
 async def test_watching_goes_on_while_the_ensemble_is_out_of_reach(emq: Shell) -> None:
     meeting = emq.meet()
     async with Follower(meeting, "a"):
@@ -163,7 +160,6 @@ def test_without_a_cluster_hosts_shows_what_the_database_knows(emq: Shell) -> No
 # -------------------------------------------------------------------------------------------------------------- plan
 
 
-@virtual
 async def test_a_plan_says_who_owns_what_and_why(emq: Shell) -> None:
     meeting = emq.meet()
     async with Follower(meeting, "a"):
@@ -190,7 +186,6 @@ async def test_a_plan_says_who_owns_what_and_why(emq: Shell) -> None:
                 assert text in await emq(plan.plan, name or None), name
 
 
-@virtual
 async def test_a_group_that_moves_names_whom_it_waits_for(emq: Shell) -> None:
     meeting = emq.meet()
     async with Follower(meeting, "a", drain_s=4.0):
@@ -206,7 +201,6 @@ async def test_a_group_that_moves_names_whom_it_waits_for(emq: Shell) -> None:
             assert (await emq.json(plan.plan, "a"))["draining_list"] == moving
 
 
-@virtual
 async def test_a_name_that_the_plan_does_not_know_is_refused_with_those_alike(emq: Shell) -> None:
     meeting = emq.meet()
     async with Follower(meeting, "web-1"):

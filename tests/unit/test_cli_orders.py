@@ -14,13 +14,14 @@ from support.cluster_shell import Shell, shell
 from support.members import Follower
 from support.virtual import virtual
 
+pytestmark = virtual
+
 
 @pytest.fixture
 def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
     return shell(tmp_path, monkeypatch, capsys)
 
 
-@virtual
 async def test_a_drain_waits_until_the_groups_have_moved_and_says_where_to(emq: Shell) -> None:
     meeting = emq.meet()
     async with Follower(meeting, "a", drain_s=3.0), Follower(meeting, "b"), Follower(meeting, "c"):
@@ -41,7 +42,6 @@ async def test_a_drain_waits_until_the_groups_have_moved_and_says_where_to(emq: 
         assert (await emq.json(hosts.hosts))["hosts"][0]["groups"] > 0
 
 
-@virtual
 async def test_a_weight_counts_at_once_and_until_it_is_reset(emq: Shell) -> None:
     meeting = emq.meet()
     async with Follower(meeting, "a"), Follower(meeting, "b"):
@@ -58,7 +58,6 @@ async def test_a_weight_counts_at_once_and_until_it_is_reset(emq: Shell) -> None
         assert a["quota"] < 1.2 * b["quota"]
 
 
-@virtual
 async def test_an_order_waits_for_other_hosts_and_for_groups_that_go_to_nobody_too(emq: Shell) -> None:
     meeting = emq.meet()
     async with Follower(meeting, "a", drain_s=3.0), Follower(meeting, "b"):
@@ -73,7 +72,6 @@ async def test_an_order_waits_for_other_hosts_and_for_groups_that_go_to_nobody_t
         assert 3.0 < now_s() - began < 6.0
 
 
-@virtual
 async def test_a_move_that_takes_too_long_is_no_success(emq: Shell) -> None:
     meeting = emq.meet()
     async with Follower(meeting, "a", drain_s=60.0), Follower(meeting, "b"):
@@ -85,7 +83,6 @@ async def test_a_move_that_takes_too_long_is_no_success(emq: Shell) -> None:
         assert a["draining"] > 0
 
 
-@virtual
 async def test_nobody_is_left_only_if_that_is_meant(emq: Shell) -> None:
     meeting = emq.meet()
     async with Follower(meeting, "a"), Follower(meeting, "b", weight=0.0):
@@ -100,7 +97,6 @@ async def test_nobody_is_left_only_if_that_is_meant(emq: Shell) -> None:
         assert "nobody" in await emq(plan.plan, "odd/0")
 
 
-@virtual
 async def test_an_order_for_a_host_that_is_not_there_must_be_meant_and_waits_for_it(emq: Shell) -> None:
     meeting = emq.meet()
     async with Follower(meeting, "web-1"):
@@ -116,7 +112,6 @@ async def test_an_order_for_a_host_that_is_not_there_must_be_meant_and_waits_for
             assert (await emq.json(hosts.hosts))["hosts"][1]["groups"] > 0
 
 
-@virtual
 async def test_without_waiting_and_without_a_database_an_order_is_only_written(emq: Shell) -> None:
     meeting = emq.meet()
     async with Follower(meeting, "a"), Follower(meeting, "b"):

@@ -12,8 +12,9 @@ from support.members import PATHS, cluster_of
 from support.virtual import virtual
 from support.waiting import until
 
+pytestmark = virtual
 
-@virtual
+
 async def test_a_node_that_somebody_put_among_the_lists_stops_no_leader() -> None:
     async with cluster_of("a", "b") as cluster:
         tree = cluster.ensemble.tree()
@@ -27,7 +28,6 @@ async def test_a_node_that_somebody_put_among_the_lists_stops_no_leader() -> Non
         await tree.close()
 
 
-@virtual
 async def test_a_leader_that_cannot_reach_the_database_lets_another_lead() -> None:
     async with cluster_of("a", "b", "c") as cluster:
         leader = next(m for m in cluster.members.values() if m.membership._leader.leading)
@@ -44,7 +44,6 @@ async def test_a_leader_that_cannot_reach_the_database_lets_another_lead() -> No
         assert set(cluster.owners.values()) == set(cluster.members)
 
 
-@virtual
 async def test_while_nobody_reaches_the_database_each_tries_in_turn_and_nothing_moves() -> None:
     async with cluster_of("a", "b") as cluster:
         before = cluster.owners
@@ -70,7 +69,6 @@ async def test_while_nobody_reaches_the_database_each_tries_in_turn_and_nothing_
         await cluster.settled(11)
 
 
-@virtual
 async def test_a_leader_whose_database_fell_silent_lets_another_lead_though_nothing_asked_for_a_plan() -> None:
     """It hears of no new topic, so that it would never find out that it cannot plan."""
     async with cluster_of("a", "b", "c") as cluster:
@@ -85,7 +83,6 @@ async def test_a_leader_whose_database_fell_silent_lets_another_lead_though_noth
         await cluster.settled(13)
 
 
-@virtual
 async def test_the_cluster_can_see_which_host_misses_the_database() -> None:
     async with cluster_of("a", "b") as cluster:
         cluster.members["a"].database.began_s = cluster.clock.now()
@@ -98,7 +95,6 @@ async def test_the_cluster_can_see_which_host_misses_the_database() -> None:
         assert host_view.troubles(seen, host_view.rows(seen, known), known) == ["a: database away in this test"]
 
 
-@virtual
 async def test_leaders_without_a_database_hand_the_lead_on_at_leisure() -> None:
     async with cluster_of("a", "b") as cluster:
         for member in cluster.members.values():

@@ -18,8 +18,9 @@ from support.members import PATHS, TIMEOUT_S, Cluster, cluster_of, quotas
 from support.virtual import virtual
 from support.waiting import until
 
+pytestmark = virtual
 
-@virtual
+
 async def test_hosts_share_the_groups_and_a_host_that_leaves_gives_its_own_to_the_others() -> None:
     async with cluster_of("a", "b") as cluster:
         before = cluster.owners
@@ -32,7 +33,6 @@ async def test_hosts_share_the_groups_and_a_host_that_leaves_gives_its_own_to_th
         assert set(cluster.owners.values()) == {"a", "b"}
 
 
-@virtual
 async def test_a_group_waits_for_its_former_owner_and_for_no_other() -> None:
     async with cluster_of("a", "b") as cluster:
         cluster.members["a"].drain_s = 5.0
@@ -45,7 +45,6 @@ async def test_a_group_waits_for_its_former_owner_and_for_no_other() -> None:
             assert late
 
 
-@virtual
 async def test_epochs_of_a_group_grow_with_each_owner() -> None:
     async with cluster_of("a") as cluster:
         first = dict(cluster.members["a"].held)
@@ -56,7 +55,6 @@ async def test_epochs_of_a_group_grow_with_each_owner() -> None:
             assert all(first[g] == e for g, e in cluster.members["a"].held.items())
 
 
-@virtual
 async def test_a_host_that_is_cut_off_stops_by_its_lease_before_others_begin() -> None:
     async with cluster_of("a", "b") as cluster:
         a, b = cluster.members["a"], cluster.members["b"]
@@ -77,7 +75,6 @@ async def test_a_host_that_is_cut_off_stops_by_its_lease_before_others_begin() -
         assert not a.membership.lease.suspended
 
 
-@virtual
 async def test_without_a_quorum_owners_go_on_to_their_deadline_and_keep_their_groups_when_it_is_back() -> None:
     async with cluster_of("a", "b") as cluster:
         before, eras = cluster.owners, [m.era for m in cluster.members.values()]
@@ -95,7 +92,6 @@ async def test_without_a_quorum_owners_go_on_to_their_deadline_and_keep_their_gr
         assert [m.era for m in cluster.members.values()] == eras
 
 
-@virtual
 async def test_a_second_host_of_a_name_waits_for_the_first_to_vanish_and_is_refused_if_it_stays() -> None:
     async with cluster_of("a") as cluster:
         with pytest.raises(errors.HostConflict, match=r"'a' is a member of this cluster already \(process \d+ on"):
@@ -106,7 +102,6 @@ async def test_a_second_host_of_a_name_waits_for_the_first_to_vanish_and_is_refu
             await cluster.settled()
 
 
-@virtual
 async def test_a_host_that_meets_an_error_of_no_known_kind_while_it_joins_tries_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -125,7 +120,6 @@ async def test_a_host_that_meets_an_error_of_no_known_kind_while_it_joins_tries_
     assert "it tries again to join" in caplog.text
 
 
-@virtual
 async def test_a_foreign_tree_is_refused_and_left_as_it_is() -> None:
     cluster = Cluster()
     tree = cluster.ensemble.tree()
@@ -138,7 +132,6 @@ async def test_a_foreign_tree_is_refused_and_left_as_it_is() -> None:
     assert (node.data, node.version) == (b"somebody else's", 0)
 
 
-@virtual
 async def test_a_damaged_plan_is_not_planned_over_and_hosts_keep_what_they_have() -> None:
     async with cluster_of("a", "b") as cluster:
         before = cluster.owners
@@ -158,7 +151,6 @@ async def test_a_damaged_plan_is_not_planned_over_and_hosts_keep_what_they_have(
         await tree.close()
 
 
-@virtual
 async def test_a_plan_that_was_written_half_counts_for_nobody() -> None:
     async with cluster_of("a", "b") as cluster:
         leader = next(m for m in cluster.members.values() if m.membership._leader.leading)
@@ -191,7 +183,6 @@ async def test_a_plan_that_was_written_half_counts_for_nobody() -> None:
             assert {name.partition("-")[0] for name in names} <= {str(pointer.generation)}, "leftovers were deleted"
 
 
-@virtual
 async def test_of_two_that_lead_at_once_only_one_puts_its_plan_into_force() -> None:
     async with cluster_of("a", "b") as cluster:
         a, b = (cluster.members[name].membership._leader for name in "ab")
@@ -204,7 +195,6 @@ async def test_of_two_that_lead_at_once_only_one_puts_its_plan_into_force() -> N
         assert len(record.lists) == 2
 
 
-@virtual
 async def test_a_group_that_a_stranger_took_comes_back_after_a_while_under_a_new_epoch() -> None:
     async with cluster_of("a", "b") as cluster:
         a = cluster.members["a"]
@@ -222,7 +212,6 @@ async def test_a_group_that_a_stranger_took_comes_back_after_a_while_under_a_new
         assert waits[2] > 2 * waits[0]
 
 
-@virtual
 async def test_a_stranger_is_told_of_and_the_deletion_of_a_topic_is_not(caplog: pytest.LogCaptureFixture) -> None:
     async with cluster_of("a", "b") as cluster:
         a = cluster.members["a"]
@@ -244,7 +233,6 @@ async def test_a_stranger_is_told_of_and_the_deletion_of_a_topic_is_not(caplog: 
     assert caplog.text == "", "a host that has left says nothing more"
 
 
-@virtual
 async def test_weights_and_orders_decide_the_shares() -> None:
     async with cluster_of("a", "b") as cluster:
         tree = cluster.ensemble.tree()
@@ -262,7 +250,6 @@ async def test_weights_and_orders_decide_the_shares() -> None:
         await tree.close()
 
 
-@virtual
 async def test_what_is_said_of_a_host_survives_lost_answers() -> None:
     async with cluster_of("a", "b") as cluster:
         losses = itertools.count()
@@ -274,7 +261,6 @@ async def test_what_is_said_of_a_host_survives_lost_answers() -> None:
             assert set(cluster.owners.values()) == {"a", "b", "c"}
 
 
-@virtual
 async def test_no_hosts_no_groups_and_more_hosts_than_groups() -> None:
     cluster = Cluster()
     async with cluster.member("a", groups=0) as a:
@@ -289,7 +275,6 @@ async def test_no_hosts_no_groups_and_more_hosts_than_groups() -> None:
         await cluster.settled(2)
 
 
-@virtual
 async def test_a_host_says_what_it_is_still_draining_and_how_far_it_has_followed() -> None:
     async with cluster_of("a") as cluster:
         cluster.members["a"].drain_s = 3.0
@@ -329,7 +314,6 @@ def test_a_list_too_large_for_one_node_is_cut_and_put_together_again(monkeypatch
         records.decode_list([chunks[0][:-2]], "x")
 
 
-@virtual
 async def test_a_bug_in_the_membership_is_counted_and_the_host_hears_of_later_plans() -> None:
     async with cluster_of("a") as cluster:
         a, bugs = cluster.members["a"], 2
@@ -350,7 +334,6 @@ async def test_a_bug_in_the_membership_is_counted_and_the_host_hears_of_later_pl
         assert not a._task.done()
 
 
-@virtual
 async def test_a_plan_that_breaks_its_own_rules_is_not_published(monkeypatch: pytest.MonkeyPatch) -> None:
     async with cluster_of("a", "b") as cluster:
         before, generation = cluster.owners, (await cluster.record()).generation
@@ -369,7 +352,6 @@ async def test_a_plan_that_breaks_its_own_rules_is_not_published(monkeypatch: py
         await cluster.settled(13)
 
 
-@virtual
 async def test_a_list_that_somebody_deleted_is_said_by_name_and_not_planned_over() -> None:
     async with cluster_of("a", "b") as cluster:
         before, plan_before = cluster.owners, await cluster.record()
@@ -385,7 +367,6 @@ async def test_a_list_that_somebody_deleted_is_said_by_name_and_not_planned_over
         await tree.close()
 
 
-@virtual
 async def test_a_host_whose_node_somebody_deleted_becomes_a_member_again() -> None:
     async with cluster_of("a", "b") as cluster:
         tree = cluster.ensemble.tree()
@@ -398,7 +379,6 @@ async def test_a_host_whose_node_somebody_deleted_becomes_a_member_again() -> No
         await tree.close()
 
 
-@virtual
 async def test_a_host_has_let_go_of_everything_when_its_next_life_may_start_anything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -422,7 +402,6 @@ async def test_a_host_has_let_go_of_everything_when_its_next_life_may_start_anyt
         await cluster.settled()
 
 
-@virtual
 async def test_a_stop_is_clean_also_where_the_tree_is_damaged() -> None:
     cluster = Cluster()
     tree = cluster.ensemble.tree()
@@ -433,7 +412,6 @@ async def test_a_stop_is_clean_also_where_the_tree_is_damaged() -> None:
     await tree.close()
 
 
-@virtual
 async def test_the_groups_of_a_unit_are_on_one_host() -> None:
     """Group numbers 0 to 5 belong to one topic, which is a unit; it moves as a whole when its host goes."""
     async with cluster_of("a", "b", "c") as cluster:
@@ -448,7 +426,6 @@ async def test_the_groups_of_a_unit_are_on_one_host() -> None:
         assert len({cluster.owners[group] for group in unit}) == 1
 
 
-@virtual
 async def test_groups_are_planned_though_the_offer_of_them_has_the_address_of_an_older_one() -> None:
     """Python gives the address of an object that is gone to the next one."""
     async with cluster_of("a") as cluster:
@@ -461,7 +438,6 @@ async def test_groups_are_planned_though_the_offer_of_them_has_the_address_of_an
             await until(lambda name=name: f"{name}/0" in cluster.owners, 10)  # type: ignore[misc]
 
 
-@virtual
 async def test_a_reader_that_broke_has_missed_nothing() -> None:
     async with cluster_of("a") as cluster:
         membership = cluster.members["a"].membership
@@ -472,7 +448,6 @@ async def test_a_reader_that_broke_has_missed_nothing() -> None:
             await assignments.aclose()  # type: ignore[attr-defined]
 
 
-@virtual
 async def test_a_leader_notices_a_change_of_which_no_watch_has_told() -> None:
     async with cluster_of("a", "b") as cluster:
         leading = next(m for m in cluster.members.values() if m.membership._leader.leading)
@@ -486,7 +461,6 @@ async def test_a_leader_notices_a_change_of_which_no_watch_has_told() -> None:
         await until(lambda: leader.plans > before, 60)
 
 
-@virtual
 async def test_others_that_take_the_groups_of_a_host_whose_lease_has_ended_are_no_strangers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -9,6 +9,8 @@ from support.members import Cluster, cluster_of, quotas
 from support.virtual import LoopClock, virtual
 from support.waiting import until
 
+pytestmark = virtual
+
 AHEAD_S = 3.0
 
 
@@ -19,7 +21,6 @@ class AheadClock(LoopClock):
         return super().now() + AHEAD_S
 
 
-@virtual
 async def test_epochs_grow_on_though_the_database_that_counts_them_began_anew() -> None:
     """A lower epoch than a former owner's would be refused by every store."""
     cluster = Cluster()
@@ -34,7 +35,6 @@ async def test_epochs_grow_on_though_the_database_that_counts_them_began_anew() 
             assert min(b.held.values()) > before.generation
 
 
-@virtual
 async def test_a_new_leader_plans_when_its_catalog_is_as_new_as_the_plans() -> None:
     """By an older one it would take groups away that it does not know, of topics that there are."""
     async with cluster_of("a") as cluster:
@@ -52,7 +52,6 @@ async def test_a_new_leader_plans_when_its_catalog_is_as_new_as_the_plans() -> N
             await cluster.settled(14)
 
 
-@virtual
 async def test_a_group_is_taken_when_the_last_second_of_its_former_owner_is_over_by_both_clocks() -> None:
     """Its former owner has used that second's quota."""
     cluster = Cluster()

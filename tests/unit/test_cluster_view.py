@@ -18,6 +18,8 @@ from support.ensemble import MemoryEnsemble, MemoryTree
 from support.members import Cluster, Follower
 from support.virtual import LoopClock, virtual
 
+pytestmark = virtual
+
 PATHS = Paths("online")
 QUOTAS = {f"t/{i}": 10.0 for i in range(12)}
 
@@ -53,7 +55,6 @@ async def write_plan(tree: MemoryTree, generation: int, groups: dict[str, int], 
     await tree.write(PATHS.serverlist, data, -1)
 
 
-@virtual
 async def test_a_cluster_is_seen_as_it_is() -> None:
     meeting = Cluster(QUOTAS)
     async with Follower(meeting, "a"), Follower(meeting, "b", weight=2.0), looking(meeting.ensemble) as tree:
@@ -70,7 +71,6 @@ async def test_a_cluster_is_seen_as_it_is() -> None:
         assert found.record.lists.keys() == {"a", "b"}
 
 
-@virtual
 async def test_a_tree_in_which_nobody_ever_was_is_empty_and_stays_so() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     async with looking(ensemble) as tree:
@@ -79,7 +79,6 @@ async def test_a_tree_in_which_nobody_ever_was_is_empty_and_stays_so() -> None:
         assert await tree.children("/") == []
 
 
-@virtual
 async def test_who_looks_is_no_member_and_its_session_ends_with_it() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     async with looking(ensemble) as tree:
@@ -89,7 +88,6 @@ async def test_who_looks_is_no_member_and_its_session_ends_with_it() -> None:
     assert not ensemble.sessions
 
 
-@virtual
 async def test_a_group_waits_while_its_former_owner_drains() -> None:
     meeting = Cluster(QUOTAS)
     async with Follower(meeting, "a", drain_s=5.0), looking(meeting.ensemble) as tree:
@@ -155,7 +153,6 @@ def test_how_far_a_group_is_follows_from_what_its_hosts_say(
     assert found.awaited("t/0") == awaited
 
 
-@virtual
 async def test_a_plan_that_changes_while_it_is_read_is_read_again() -> None:
     async with looking() as tree:
         await write_plan(tree, 1, {"t/0": 1})
@@ -176,7 +173,6 @@ async def test_a_plan_that_changes_while_it_is_read_is_read_again() -> None:
         assert found.owners == {"t/1": "a"}
 
 
-@virtual
 async def test_a_plan_that_never_stands_still_is_given_up() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     async with looking(ensemble) as tree, looking(ensemble) as leader:
@@ -195,7 +191,6 @@ async def test_a_plan_that_never_stands_still_is_given_up() -> None:
             await cluster_view.read(tree, "online")
 
 
-@virtual
 async def test_a_list_that_is_gone_and_a_node_of_others_are_named() -> None:
     async with looking() as tree:
         await write_plan(tree, 1, {}, drop=True)
@@ -212,7 +207,6 @@ async def test_a_list_that_is_gone_and_a_node_of_others_are_named() -> None:
             await cluster_view.read(tree, "online")
 
 
-@virtual
 async def test_who_looks_does_not_wait_for_ever() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     ensemble.quorum = False
@@ -223,7 +217,6 @@ async def test_who_looks_does_not_wait_for_ever() -> None:
     assert asyncio.get_running_loop().time() - began == pytest.approx(cluster_view.OPEN_S)
 
 
-@virtual
 async def test_two_orders_at_a_time_both_count() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     ensemble.delay = lambda: 0.01
@@ -238,7 +231,6 @@ async def test_two_orders_at_a_time_both_count() -> None:
         assert (await cluster_view.read(one, "online")).orders == {"a": Order(weight=2.0, drain=False)}
 
 
-@virtual
 async def test_an_order_that_changes_nothing_writes_nothing() -> None:
     async with looking() as tree:
         assert await operator_orders.give(tree, "online", "a", lambda order: order) == Order()
@@ -253,7 +245,6 @@ async def test_an_order_that_changes_nothing_writes_nothing() -> None:
         assert (await cluster_view.read(tree, "online")).hosts == []
 
 
-@virtual
 async def test_an_order_is_for_a_host_that_there_can_be() -> None:
     async with looking() as tree:
         with pytest.raises(errors.InvalidSettings, match="'a/b'"):

@@ -18,6 +18,8 @@ from emq.host.statistics import HostStatistics
 from emq.observe.snapshots import AgedSnapshot
 from support.virtual import virtual
 
+pytestmark = virtual
+
 DRAIN_S = 10.0
 
 
@@ -37,7 +39,6 @@ class Host:
         self.consumed.update(dict.fromkeys(names, 1))
 
 
-@virtual
 async def test_a_group_counts_from_the_first_look_that_misses_it() -> None:
     host = Host("a/0", "a/1", "b/0")
     host.consumes("a/0")
@@ -54,7 +55,6 @@ async def test_a_group_counts_from_the_first_look_that_misses_it() -> None:
     assert host.consumption.unconsumed() == Unconsumed()
 
 
-@virtual
 async def test_a_host_is_late_only_after_what_a_move_may_take() -> None:
     host = Host("a/0")
     host.consumption.look()

@@ -8,6 +8,8 @@ from emq.fetcher.due_times import DueTimes
 from emq.runtime.clock import ManualClock
 from support.virtual import LoopClock, virtual
 
+pytestmark = virtual
+
 
 def test_of_several_times_of_a_name_the_earliest_counts_once() -> None:
     due = DueTimes(ManualClock(0.0))
@@ -39,7 +41,6 @@ def test_names_that_are_due_at_the_same_time_take_turns() -> None:
         due.at(expected, 1)
 
 
-@virtual
 async def test_what_comes_earlier_ends_the_wait_for_what_was_first() -> None:
     clock = LoopClock()
     due = DueTimes(clock)
@@ -57,7 +58,6 @@ async def test_what_comes_earlier_ends_the_wait_for_what_was_first() -> None:
     assert 5.1 <= clock.now() - began < 5.3
 
 
-@virtual
 async def test_where_nothing_is_due_the_wait_ends_with_what_comes() -> None:
     due = DueTimes(LoopClock())
     waiting = asyncio.create_task(due.wait())

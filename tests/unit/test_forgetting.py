@@ -13,7 +13,7 @@ from emq_push.endpoint import Endpoints
 from emq_stores.sql import rows
 from emq_stores.sql.rows import KnownRows
 from emq_stores.sql.store import open_store
-from support.rig import Seen, rig
+from support.rig import Rig, Seen
 from support.virtual import virtual
 from support.waiting import until
 
@@ -34,19 +34,18 @@ def test_endpoints_of_ten_thousand_deleted_topics_are_forgotten() -> None:
 
 
 @virtual
-async def test_a_producer_forgets_ten_thousand_deleted_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_producer_forgets_ten_thousand_deleted_topics(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emq.producer.router.CATALOG_POLL_S", -1.0)
-    async with rig() as r:
-        for start in range(0, MANY, 2_000):
-            names = [f"t{n}" for n in range(start, start + 2_000)]
-            await r.catalog.create_many([_topic(name) for name in names])
-            for name in names[::20]:
-                await r.producer.publish(name, b"x", **({"delay_ms": 1_000} if _topic(name).is_sorted else {}))
-            await r.db.run(lambda c: c.exec_driver_sql("SELECT 1").scalar())
-            for name in names:
-                await r.catalog.delete(name)
-        await r.producer.refresh()
-        assert len(r.producer._router._routes) == 0
+    for start in range(0, MANY, 2_000):
+        names = [f"t{n}" for n in range(start, start + 2_000)]
+        await r.catalog.create_many([_topic(name) for name in names])
+        for name in names[::20]:
+            await r.producer.publish(name, b"x", **({"delay_ms": 1_000} if _topic(name).is_sorted else {}))
+        await r.db.run(lambda c: c.exec_driver_sql("SELECT 1").scalar())
+        for name in names:
+            await r.catalog.delete(name)
+    await r.producer.refresh()
+    assert len(r.producer._router._routes) == 0
 
 
 def _topic(name: str) -> Topic:
@@ -56,31 +55,30 @@ def _topic(name: str) -> Topic:
 
 
 @virtual
-async def test_a_host_forgets_topics_that_were_deleted() -> None:
-    async with rig() as r:
-        seen = Seen()
-        async with r.consuming(seen) as host:
-            for round_ in range(5):
-                names = [f"t{round_}-{n}" for n in range(40)]
-                await r.admin.create([Topic(name, 10.0) for name in names])
-                for name in names:
-                    await r.producer.publish(name, b"x")
-                await until(lambda expected=40 * (round_ + 1): len(seen) == expected)  # type: ignore[misc]
-                for name in names:
-                    await r.admin.delete(name, force=True)
-                await asyncio.sleep(5)
-            await asyncio.sleep(10)
-            sizes = {
-                "topics": len(host.ownership.topics),
-                "owned": len(host.ownership.owned),
-                "groups": len(host.ownership.groups),
-                "queues": len(host.ownership.queues),
-                "lanes": len(host.work.lanes._groups),
-                "ahead": len(host.work.readiness._ahead),
-                "untrimmed": len(host.work.checkpointer._untrimmed),
-                "starts": len(host.recorder._starts),
-            }
-            assert sizes == dict.fromkeys(sizes, 0)
+async def test_a_host_forgets_topics_that_were_deleted(r: Rig) -> None:
+    seen = Seen()
+    async with r.consuming(seen) as host:
+        for round_ in range(5):
+            names = [f"t{round_}-{n}" for n in range(40)]
+            await r.admin.create([Topic(name, 10.0) for name in names])
+            for name in names:
+                await r.producer.publish(name, b"x")
+            await until(lambda expected=40 * (round_ + 1): len(seen) == expected)  # type: ignore[misc]
+            for name in names:
+                await r.admin.delete(name, force=True)
+            await asyncio.sleep(5)
+        await asyncio.sleep(10)
+        sizes = {
+            "topics": len(host.ownership.topics),
+            "owned": len(host.ownership.owned),
+            "groups": len(host.ownership.groups),
+            "queues": len(host.ownership.queues),
+            "lanes": len(host.work.lanes._groups),
+            "ahead": len(host.work.readiness._ahead),
+            "untrimmed": len(host.work.checkpointer._untrimmed),
+            "starts": len(host.recorder._starts),
+        }
+        assert sizes == dict.fromkeys(sizes, 0)
 
 
 async def test_a_sql_store_remembers_a_bounded_number_of_rows(

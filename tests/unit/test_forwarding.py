@@ -27,6 +27,8 @@ from support.doubles import FaultyStore
 from support.virtual import LoopClock, virtual
 from support.waiting import until
 
+pytestmark = virtual
+
 EPOCH = 7
 TWO = Topic("orders", 100, active_groups=2, groups=2)
 ONE = msgspec.structs.replace(TWO, active_groups=1, groups=1)
@@ -93,7 +95,6 @@ async def hosts() -> AsyncIterator[Hosts]:
         await asyncio.wait([task])
 
 
-@virtual
 async def test_an_entry_that_is_on_its_way_here_from_the_other_lane_does_not_leave_this_one() -> None:
     """The other group's host saw the topic shrink, and this one saw it grow again before that host was done."""
     async with hosts() as h:
@@ -107,7 +108,6 @@ async def test_an_entry_that_is_on_its_way_here_from_the_other_lane_does_not_lea
         assert await h.waiting() == [1]
 
 
-@virtual
 async def test_an_entry_that_a_crash_left_in_both_lanes_is_in_one_again() -> None:
     async with hosts() as h:
         await h.add(1)
@@ -116,7 +116,6 @@ async def test_an_entry_that_a_crash_left_in_both_lanes_is_in_one_again() -> Non
         assert await h.waiting() == [1]
 
 
-@virtual
 async def test_an_entry_leaves_although_its_group_was_let_go_meanwhile() -> None:
     async with hosts() as h:
         await h.add(0)
@@ -126,7 +125,6 @@ async def test_an_entry_leaves_although_its_group_was_let_go_meanwhile() -> None
         assert await h.waiting() == [1]
 
 
-@virtual
 async def test_an_entry_whose_copy_in_the_other_lane_is_a_dead_letter_leaves() -> None:
     async with hosts() as h:
         assert await h.lanes.add([LaneAdd("orders/1", "m", b"", 0, reason="tried to the end")]) == [True]
@@ -136,7 +134,6 @@ async def test_an_entry_whose_copy_in_the_other_lane_is_a_dead_letter_leaves() -
         assert len(await h.lanes.dead("orders/1")) == 1
 
 
-@virtual
 @pytest.mark.parametrize("seen", [TWO, ONE])
 async def test_an_entry_that_an_operator_took_from_the_other_lane_does_not_stand_again(seen: Topic) -> None:
     async with hosts() as h:
@@ -153,7 +150,6 @@ async def test_an_entry_that_an_operator_took_from_the_other_lane_does_not_stand
         assert await h.waiting() == []
 
 
-@virtual
 async def test_an_entry_is_not_lost_to_an_earlier_recall_from_the_other_lane() -> None:
     async with hosts() as h:
         await h.add(1)
@@ -165,7 +161,6 @@ async def test_an_entry_is_not_lost_to_an_earlier_recall_from_the_other_lane() -
         assert await h.waiting() == [1]
 
 
-@virtual
 async def test_an_entry_is_taken_back_from_a_group_that_was_retired_meanwhile() -> None:
     async with hosts() as h:
         await h.add(0)
@@ -174,7 +169,6 @@ async def test_an_entry_is_taken_back_from_a_group_that_was_retired_meanwhile() 
         assert await h.waiting() == [0]
 
 
-@virtual
 async def test_an_entry_stays_that_was_moved_from_the_retired_group_to_its_own_lane() -> None:
     """Whoever retires a group moves what its lane has to the first group's, where this entry is claimed."""
     async with hosts() as h:
@@ -191,7 +185,6 @@ async def test_an_entry_stays_that_was_moved_from_the_retired_group_to_its_own_l
         assert await h.waiting() == [0]
 
 
-@virtual
 async def test_an_entry_stays_whose_other_lane_is_sealed() -> None:
     """The topic is being deleted, or was spared after all."""
     async with hosts() as h:
@@ -204,7 +197,6 @@ async def test_an_entry_stays_whose_other_lane_is_sealed() -> None:
         assert await h.waiting() == [1]
 
 
-@virtual
 async def test_an_entry_goes_where_the_catalog_says_and_not_where_the_host_believes() -> None:
     async with hosts() as h:
         await h.add(0)
@@ -213,7 +205,6 @@ async def test_an_entry_goes_where_the_catalog_says_and_not_where_the_host_belie
         assert await h.waiting() == [0]
 
 
-@virtual
 async def test_entries_wait_for_the_database() -> None:
     async with hosts() as h:
         await h.add(0)
@@ -227,7 +218,6 @@ async def test_entries_wait_for_the_database() -> None:
         assert await h.waiting() == [1]
 
 
-@virtual
 async def test_an_entry_counts_once_although_the_report_of_its_newer_owner_breaks() -> None:
     context = HostContext(LoopClock())
     h = Hosts()

@@ -12,8 +12,9 @@ from emq.runtime.troubles import Troubles, Unexpected
 from emq.storage.answers import of_each
 from support.virtual import virtual
 
+pytestmark = virtual
 
-@virtual
+
 async def test_a_loop_that_somebody_must_act_upon_ends() -> None:
     async def taken() -> None:
         raise errors.HostConflict("taken")
@@ -22,7 +23,6 @@ async def test_a_loop_that_somebody_must_act_upon_ends() -> None:
         await Guard().keep("loop", taken)
 
 
-@virtual
 async def test_a_cancelled_loop_ends_and_one_that_returns_starts_again(caplog: pytest.LogCaptureFixture) -> None:
     runs = []
 
@@ -42,7 +42,6 @@ async def test_a_cancelled_loop_ends_and_one_that_returns_starts_again(caplog: p
     assert "'short'" in caplog.text
 
 
-@virtual
 async def test_an_entry_that_breaks_its_call_is_sent_alone_and_its_neighbours_are_served() -> None:
     async def store(entries: Sequence[str]) -> Sequence[bool]:
         if "bad" in entries:
@@ -67,7 +66,6 @@ async def test_an_entry_that_breaks_its_call_is_sent_alone_and_its_neighbours_ar
     assert troubles.latest.startswith("bad: TypeError")
 
 
-@virtual
 async def test_a_loop_that_is_cancelled_from_within_starts_again() -> None:
     runs = []
 

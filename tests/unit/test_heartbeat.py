@@ -13,6 +13,8 @@ from emq.runtime.clock import SystemClock
 from emq.runtime.lease import Lease
 from support.virtual import virtual
 
+pytestmark = virtual
+
 TIMEOUT_S = 9.0
 SLOW_S = 1.0
 
@@ -46,7 +48,6 @@ async def under_way() -> tuple[SystemClock, Lease, Heartbeat, asyncio.Task[None]
     return clock, lease, beat, beating
 
 
-@virtual
 @pytest.mark.parametrize("by_s", [-30.0, -2.0, -0.4, 0.0, 3.0, 3600.0])
 async def test_a_correction_while_a_heartbeat_is_under_way_lengthens_no_lease(by_s: float) -> None:
     loop = asyncio.get_running_loop()
@@ -65,7 +66,6 @@ async def test_a_correction_while_a_heartbeat_is_under_way_lengthens_no_lease(by
         await asyncio.sleep(0.1)
 
 
-@virtual
 async def test_a_lease_counts_from_when_a_heartbeat_was_sent_and_ends_before_its_session() -> None:
     """The servers count the session's time-out from its arrival at the latest; what was started needs time to end."""
     loop = asyncio.get_running_loop()
@@ -82,7 +82,6 @@ async def test_a_lease_counts_from_when_a_heartbeat_was_sent_and_ends_before_its
     assert lease.until == pytest.approx(sent_s + TIMEOUT_S * 2 / 3, abs=1e-3)
 
 
-@virtual
 async def test_a_heartbeat_of_a_session_that_has_ended_renews_nothing() -> None:
     """Its answer may come when another session has begun, whose nodes the others have not seen."""
     _, lease, beat, beating = await under_way()

@@ -17,116 +17,110 @@ from emq.runtime import errors
 from emq.runtime.clock import SystemClock
 from emq.runtime.timekeeping import Asked, Timekeeper
 from support.ensemble import MemoryEnsemble
-from support.rig import Seen, rig
+from support.rig import Rig, Seen
 from support.virtual import virtual
 from support.waiting import until
+
+pytestmark = virtual
 
 
 async def generation(least: int) -> int:
     return least
 
 
-@virtual
-async def test_a_host_that_waits_for_its_cluster_starts_nothing_and_stops_at_once() -> None:
-    async with rig() as r:
-        await r.topic("t", 20)
-        await r.producer.publish_many("t", [b"x"] * 5)
-        ensemble = MemoryEnsemble(r.clock)
-        ensemble.quorum = False
-        membership = ClusterMembership(Seat(ensemble.tree(), "online", "a", generation, r.clock))
-        host = r.host(seen := Seen(), "a", membership=membership)
-        running = asyncio.create_task(host.run())
-        await asyncio.sleep(60)
-        assert not running.done()
-        host.stop()
-        began = asyncio.get_running_loop().time()
+async def test_a_host_that_waits_for_its_cluster_starts_nothing_and_stops_at_once(r: Rig) -> None:
+    await r.topic("t", 20)
+    await r.producer.publish_many("t", [b"x"] * 5)
+    ensemble = MemoryEnsemble(r.clock)
+    ensemble.quorum = False
+    membership = ClusterMembership(Seat(ensemble.tree(), "online", "a", generation, r.clock))
+    host = r.host(seen := Seen(), "a", membership=membership)
+    running = asyncio.create_task(host.run())
+    await asyncio.sleep(60)
+    assert not running.done()
+    host.stop()
+    began = asyncio.get_running_loop().time()
+    await running
+    assert asyncio.get_running_loop().time() - began < 0.1
+    ensemble.quorum = True
+    await asyncio.sleep(5)
+    assert not ensemble.sessions  # what it had begun is ended, too
+    assert len(seen) == 0
+
+
+async def test_a_host_that_may_not_join_says_why_and_leaves_no_session(r: Rig) -> None:
+    ensemble = MemoryEnsemble(r.clock)
+    first = ClusterMembership(Seat(ensemble.tree(), "online", "a", generation, r.clock))
+    await first.join()
+    second = ClusterMembership(Seat(ensemble.tree(), "online", "a", generation, r.clock))
+    with pytest.raises(errors.HostConflict, match="'a' is a member"):
+        await r.host(Seen(), "a", membership=second).run()
+    assert len(ensemble.sessions) == 1
+    await first.leave()
+
+
+async def test_a_host_that_is_cancelled_while_it_waits_leaves_no_session(r: Rig) -> None:
+    ensemble = MemoryEnsemble(r.clock)
+    ensemble.quorum = False
+    membership = ClusterMembership(Seat(ensemble.tree(), "online", "a", generation, r.clock))
+    running = asyncio.create_task(r.host(Seen(), "a", membership=membership).run())
+    await asyncio.sleep(1)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
         await running
-        assert asyncio.get_running_loop().time() - began < 0.1
-        ensemble.quorum = True
-        await asyncio.sleep(5)
-        assert not ensemble.sessions  # what it had begun is ended, too
-        assert len(seen) == 0
+    ensemble.quorum = True
+    await asyncio.sleep(5)
+    assert not ensemble.sessions
 
 
-@virtual
-async def test_a_host_that_may_not_join_says_why_and_leaves_no_session() -> None:
-    async with rig() as r:
-        ensemble = MemoryEnsemble(r.clock)
-        first = ClusterMembership(Seat(ensemble.tree(), "online", "a", generation, r.clock))
-        await first.join()
-        second = ClusterMembership(Seat(ensemble.tree(), "online", "a", generation, r.clock))
-        with pytest.raises(errors.HostConflict, match="'a' is a member"):
-            await r.host(Seen(), "a", membership=second).run()
-        assert len(ensemble.sessions) == 1
-        await first.leave()
-
-
-@virtual
-async def test_a_host_that_is_cancelled_while_it_waits_leaves_no_session() -> None:
-    async with rig() as r:
-        ensemble = MemoryEnsemble(r.clock)
-        ensemble.quorum = False
-        membership = ClusterMembership(Seat(ensemble.tree(), "online", "a", generation, r.clock))
-        running = asyncio.create_task(r.host(Seen(), "a", membership=membership).run())
-        await asyncio.sleep(1)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        ensemble.quorum = True
-        await asyncio.sleep(5)
-        assert not ensemble.sessions
-
-
-@virtual
-async def test_a_host_does_not_join_before_it_knows_the_time_and_stops_at_once_meanwhile() -> None:
+async def test_a_host_does_not_join_before_it_knows_the_time_and_stops_at_once_meanwhile(r: Rig) -> None:
     """Leases and the seconds of groups would be timed by a clock that may be hours wrong."""
-    async with rig() as r:
-        away, loop = True, asyncio.get_running_loop()
+    away, loop = True, asyncio.get_running_loop()
 
-        async def ask(passed_us: Callable[[], int], note: bool, anchor_us: int | None = None, /) -> Asked:
-            if away:
-                raise errors.DatabaseUnavailable("away")
-            return Asked(r.clock.now_us(), passed_us(), passed_us())
+    async def ask(passed_us: Callable[[], int], note: bool, anchor_us: int | None = None, /) -> Asked:
+        if away:
+            raise errors.DatabaseUnavailable("away")
+        return Asked(r.clock.now_us(), passed_us(), passed_us())
 
-        def host(name: str) -> Host:
-            clock = SystemClock(lambda: r.clock.now_us() * 1000 + 7_200 * 10**9, lambda: int(loop.time() * 1e9))
-            membership = ClusterMembership(Seat(ensemble.tree(), "online", name, generation, clock))
-            keeper = Timekeeper(clock, ask, wall_ns=lambda: r.clock.now_us() * 1000)
-            return r.host(Seen(), name, membership=membership, clock=clock, timekeeper=keeper)
+    def host(name: str) -> Host:
+        clock = SystemClock(lambda: r.clock.now_us() * 1000 + 7_200 * 10**9, lambda: int(loop.time() * 1e9))
+        membership = ClusterMembership(Seat(ensemble.tree(), "online", name, generation, clock))
+        keeper = Timekeeper(clock, ask, wall_ns=lambda: r.clock.now_us() * 1000)
+        return r.host(Seen(), name, membership=membership, clock=clock, timekeeper=keeper)
 
-        ensemble = MemoryEnsemble(r.clock)
-        waits, stopped = host("a"), host("b")
-        running, stopping = asyncio.create_task(waits.run()), asyncio.create_task(stopped.run())
-        await asyncio.sleep(60)
-        assert not ensemble.sessions
-        stopped.stop()
-        began = loop.time()
-        await stopping
-        assert loop.time() - began < 0.1
-        away = False
-        await asyncio.sleep(5)
-        assert len(ensemble.sessions) == 1
-        waits.stop()
-        await running
+    ensemble = MemoryEnsemble(r.clock)
+    waits, stopped = host("a"), host("b")
+    running, stopping = asyncio.create_task(waits.run()), asyncio.create_task(stopped.run())
+    await asyncio.sleep(60)
+    assert not ensemble.sessions
+    stopped.stop()
+    began = loop.time()
+    await stopping
+    assert loop.time() - began < 0.1
+    away = False
+    await asyncio.sleep(5)
+    assert len(ensemble.sessions) == 1
+    waits.stop()
+    await running
 
 
-@virtual
-async def test_an_error_of_no_known_kind_while_a_host_arrives_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
-    async with rig() as r:
-        await r.topic("t", 20)
-        await r.producer.publish_many("t", [b"x"] * 5)
-        failures, join = [RuntimeError("the handler is closed"), KeyError("level")], levels.join
+async def test_an_error_of_no_known_kind_while_a_host_arrives_does_not_end_it(
+    r: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    await r.topic("t", 20)
+    await r.producer.publish_many("t", [b"x"] * 5)
+    failures, join = [RuntimeError("the handler is closed"), KeyError("level")], levels.join
 
-        def breaking(*args: Any) -> None:
-            if failures:
-                raise failures.pop()
-            join(*args)
+    def breaking(*args: Any) -> None:
+        if failures:
+            raise failures.pop()
+        join(*args)
 
-        host = r.host(seen := Seen())
-        with mock.patch.object(levels, "join", breaking):
-            running = asyncio.create_task(host.run())
-            await until(lambda: len(seen) == 5)
-        host.stop()
-        await running
-        assert host.guard.broken == {"joining": 2}
-        assert "it tries again" in caplog.text
+    host = r.host(seen := Seen())
+    with mock.patch.object(levels, "join", breaking):
+        running = asyncio.create_task(host.run())
+        await until(lambda: len(seen) == 5)
+    host.stop()
+    await running
+    assert host.guard.broken == {"joining": 2}
+    assert "it tries again" in caplog.text

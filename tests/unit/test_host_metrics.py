@@ -81,26 +81,25 @@ async def handle(message: Message) -> None:
 
 @virtual
 @pytest.mark.parametrize("batch_size", [1, 3], ids=["one-by-one", "in-batches"])
-async def test_each_outcome_is_counted_for_its_handler(batch_size: int) -> None:
+async def test_each_outcome_is_counted_for_its_handler(r: Rig, batch_size: int) -> None:
     async def many(messages: list[Message]) -> None:
         for message in messages:
             await handle(message)
 
     one = handle if batch_size == 1 else many
-    async with rig() as r:
-        await r.topic("shop.a", 100)
-        await r.topic("shop.b", 100, ttl_s=3.0)
-        await r.topic("idle", 100)
-        await r.producer.publish_many("shop.a", [b"well"] * 5, key="k")
-        await r.producer.publish("shop.b", b"late")
-        await asyncio.sleep(5)  # what waits in shop.b expires
-        async with counting(r, {"shop.*": one, "other": one}, batch_size=batch_size) as host:
+    await r.topic("shop.a", 100)
+    await r.topic("shop.b", 100, ttl_s=3.0)
+    await r.topic("idle", 100)
+    await r.producer.publish_many("shop.a", [b"well"] * 5, key="k")
+    await r.producer.publish("shop.b", b"late")
+    await asyncio.sleep(5)  # what waits in shop.b expires
+    async with counting(r, {"shop.*": one, "other": one}, batch_size=batch_size) as host:
+        await asyncio.sleep(3)
+        for payload in (b"again", b"never"):
+            await r.producer.publish("shop.a", payload)
             await asyncio.sleep(3)
-            for payload in (b"again", b"never"):
-                await r.producer.publish("shop.a", payload)
-                await asyncio.sleep(3)
-            await asyncio.sleep(10)
-            page = scraped(r, host)
+        await asyncio.sleep(10)
+        page = scraped(r, host)
     assert page.value("emq_started_total", handler="shop.*") == 8
     outcomes = {
         s.labels["outcome"]: s.value
@@ -121,58 +120,55 @@ async def test_each_outcome_is_counted_for_its_handler(batch_size: int) -> None:
 
 
 @virtual
-async def test_no_label_holds_a_topic_a_queue_or_a_tenant() -> None:
-    async with rig() as r:
-        for n in range(30):
-            await r.topic(f"tenant-{n}.mail", 100)
-            await r.producer.publish(f"tenant-{n}.mail", b"x", key=f"secret-{n}")
-        async with counting(r, {"tenant-*": handle}) as host:
-            await asyncio.sleep(12)
-            page = "".join(exposition.pieces(host_families.of_process(App(r, host))))
+async def test_no_label_holds_a_topic_a_queue_or_a_tenant(r: Rig) -> None:
+    for n in range(30):
+        await r.topic(f"tenant-{n}.mail", 100)
+        await r.producer.publish(f"tenant-{n}.mail", b"x", key=f"secret-{n}")
+    async with counting(r, {"tenant-*": handle}) as host:
+        await asyncio.sleep(12)
+        page = "".join(exposition.pieces(host_families.of_process(App(r, host))))
     assert "tenant-*" in page
     assert "tenant-1" not in page
     assert "secret" not in page
 
 
 @virtual
-async def test_a_host_without_metrics_counts_no_deliveries() -> None:
-    async with rig() as r:
-        await r.topic("t", 100)
-        await r.producer.publish("t", b"x")
-        async with r.consuming(Seen()) as host:
-            await asyncio.sleep(12)
-            assert [owner.deliveries.enabled for owner in host.ownership.owned.values()] == [False]
-            assert "emq_buffered_messages" in scraped(r, host).families
+async def test_a_host_without_metrics_counts_no_deliveries(r: Rig) -> None:
+    await r.topic("t", 100)
+    await r.producer.publish("t", b"x")
+    async with r.consuming(Seen()) as host:
+        await asyncio.sleep(12)
+        assert [owner.deliveries.enabled for owner in host.ownership.owned.values()] == [False]
+        assert "emq_buffered_messages" in scraped(r, host).families
 
 
 @virtual
-async def test_lag_is_told_apart_by_what_the_messages_wait_for() -> None:
+async def test_lag_is_told_apart_by_what_the_messages_wait_for(r: Rig) -> None:
     gate = asyncio.Event()
 
     async def wait(_: Message) -> None:
         await gate.wait()
 
-    async with rig() as r:
-        await r.topic("slow", 100, max_in_flight=2)
-        await r.topic("rate", 1, priorities=("p",))
-        await r.topic("paused", 100)
-        await r.topic("keyed", 100)
-        await r.topic("orphan", 100)
-        await r.topic("members", 100, kind="fixed_time", slots=1)
-        await r.producer.publish_many("slow", [b"x"] * 3_000)
-        await r.producer.publish_many("rate", [b"x"] * 40)
-        await r.producer.publish_many("paused", [b"x"] * 7)
-        await r.producer.publish_many("orphan", [b"x"] * 5)
-        await r.producer.publish_many("keyed", [b"x"] * 9, key="k")
-        await r.producer.publish("keyed", b"later", delay_ms=3_600_000)
-        await r.producer.publish("members", b"later", delay_ms=3_600_000)
-        await r.admin.update("paused", state=State.PAUSED)
-        async with counting(r, dict.fromkeys(("slow", "rate", "paused", "keyed", "members"), wait)) as host:
-            await asyncio.sleep(3.5)
-            await host.lag.look()
-            counts = host.lag.counts
-            flying = host.work.dispatcher.flight.count
-            gate.set()
+    await r.topic("slow", 100, max_in_flight=2)
+    await r.topic("rate", 1, priorities=("p",))
+    await r.topic("paused", 100)
+    await r.topic("keyed", 100)
+    await r.topic("orphan", 100)
+    await r.topic("members", 100, kind="fixed_time", slots=1)
+    await r.producer.publish_many("slow", [b"x"] * 3_000)
+    await r.producer.publish_many("rate", [b"x"] * 40)
+    await r.producer.publish_many("paused", [b"x"] * 7)
+    await r.producer.publish_many("orphan", [b"x"] * 5)
+    await r.producer.publish_many("keyed", [b"x"] * 9, key="k")
+    await r.producer.publish("keyed", b"later", delay_ms=3_600_000)
+    await r.producer.publish("members", b"later", delay_ms=3_600_000)
+    await r.admin.update("paused", state=State.PAUSED)
+    async with counting(r, dict.fromkeys(("slow", "rate", "paused", "keyed", "members"), wait)) as host:
+        await asyncio.sleep(3.5)
+        await host.lag.look()
+        counts = host.lag.counts
+        flying = host.work.dispatcher.flight.count
+        gate.set()
     assert counts[Part.PARKED] == 12
     assert counts[Part.HELD_BY_ROOM] == 2_998
     assert counts[Part.HELD_BY_KEY] == 8
@@ -182,23 +178,22 @@ async def test_lag_is_told_apart_by_what_the_messages_wait_for() -> None:
 
 
 @virtual
-async def test_a_silent_store_keeps_the_last_counts_and_is_named() -> None:
-    async with rig() as r:
-        await r.topic("t", 100)
-        async with counting(r, {"t": handle}) as host:
+async def test_a_silent_store_keeps_the_last_counts_and_is_named(r: Rig) -> None:
+    await r.topic("t", 100)
+    async with counting(r, {"t": handle}) as host:
+        await asyncio.sleep(1)
+        await host.lag.look()
+        at = host.lag.sampled_at
+        with silent_lanes(r):
             await asyncio.sleep(1)
             await host.lag.look()
-            at = host.lag.sampled_at
-            with silent_lanes(r):
-                await asyncio.sleep(1)
-                await host.lag.look()
-                assert host.lag.sampled_at == at
-                assert ready(r, host)["store"] == health.Check("store", False, "no answer")
-                assert host.statistics().store_unreachable == "no answer", "`emq top` and `emq hosts` say it, too"
-                assert scraped(r, host).value("emq_store_reachable") == 0
-                assert scraped(r, host).value("emq_lag_age_seconds") >= 1
-            await host.lag.look()
-            assert ready(r, host)["store"].ok
+            assert host.lag.sampled_at == at
+            assert ready(r, host)["store"] == health.Check("store", False, "no answer")
+            assert host.statistics().store_unreachable == "no answer", "`emq top` and `emq hosts` say it, too"
+            assert scraped(r, host).value("emq_store_reachable") == 0
+            assert scraped(r, host).value("emq_lag_age_seconds") >= 1
+        await host.lag.look()
+        assert ready(r, host)["store"].ok
 
 
 @contextlib.contextmanager
@@ -208,73 +203,69 @@ def silent_lanes(r: Rig) -> Iterator[None]:
 
 
 @virtual
-async def test_a_host_is_ready_soon_after_its_store_is_back() -> None:
-    async with rig() as r:
-        await r.topic("t", 100)
-        async with counting(r, {"t": handle}) as host:
-            await asyncio.sleep(1)
-            with silent_lanes(r):
-                await until(lambda: not ready(r, host)["store"].ok, 15)
-                await asyncio.sleep(30)
-            await until(lambda: ready(r, host)["store"].ok, 3)
+async def test_a_host_is_ready_soon_after_its_store_is_back(r: Rig) -> None:
+    await r.topic("t", 100)
+    async with counting(r, {"t": handle}) as host:
+        await asyncio.sleep(1)
+        with silent_lanes(r):
+            await until(lambda: not ready(r, host)["store"].ok, 15)
+            await asyncio.sleep(30)
+        await until(lambda: ready(r, host)["store"].ok, 3)
 
 
 @virtual
-async def test_a_host_is_ready_from_its_first_assignment_until_it_stops() -> None:
-    async with rig() as r:
-        await r.topic("t", 100)
-        async with counting(r, {"t": handle}) as host:
-            checks = health.ready(App(r, host))
-            assert health.is_ok(checks), health.report(checks)
-            assert [check.name for check in checks] == [
-                *("running", "joined", "plan", "groups", "store", "database", "clock", "lease", "loops")
-            ]
-            host.stop()
-            assert not ready(r, host)["running"].ok
-            assert health.is_ok(health.live(App(r, host)))
-        assert not health.is_ok(health.ready(App(r, host)))
+async def test_a_host_is_ready_from_its_first_assignment_until_it_stops(r: Rig) -> None:
+    await r.topic("t", 100)
+    async with counting(r, {"t": handle}) as host:
+        checks = health.ready(App(r, host))
+        assert health.is_ok(checks), health.report(checks)
+        assert [check.name for check in checks] == [
+            *("running", "joined", "plan", "groups", "store", "database", "clock", "lease", "loops")
+        ]
+        host.stop()
+        assert not ready(r, host)["running"].ok
+        assert health.is_ok(health.live(App(r, host)))
+    assert not health.is_ok(health.ready(App(r, host)))
 
 
 @virtual
-async def test_a_host_whose_lease_is_over_is_not_ready() -> None:
-    async with rig() as r:
-        await r.topic("t", 100)
-        async with counting(r, {"t": handle}) as host:
-            host.membership.lease.end()
-            assert not ready(r, host)["lease"].ok
-            assert scraped(r, host).value("emq_lease_valid") == 0
-            host.membership.lease.renew(r.clock.now() + 60)
-            assert ready(r, host)["lease"] == health.Check("lease", True, "valid for 60.0 s")
+async def test_a_host_whose_lease_is_over_is_not_ready(r: Rig) -> None:
+    await r.topic("t", 100)
+    async with counting(r, {"t": handle}) as host:
+        host.membership.lease.end()
+        assert not ready(r, host)["lease"].ok
+        assert scraped(r, host).value("emq_lease_valid") == 0
+        host.membership.lease.renew(r.clock.now() + 60)
+        assert ready(r, host)["lease"] == health.Check("lease", True, "valid for 60.0 s")
 
 
 @virtual
-async def test_a_broken_loop_is_named_until_it_runs_again() -> None:
-    async with rig() as r:
-        await r.topic("t", 100)
-        async with counting(r, {"t": handle}) as host:
-            real = host.work.expiry.expire
-            times = 0
+async def test_a_broken_loop_is_named_until_it_runs_again(r: Rig) -> None:
+    await r.topic("t", 100)
+    async with counting(r, {"t": handle}) as host:
+        real = host.work.expiry.expire
+        times = 0
 
-            async def broken() -> None:
-                nonlocal times
-                times += 1
-                if times == 1:
-                    raise RuntimeError("a bug")
-                await real()
+        async def broken() -> None:
+            nonlocal times
+            times += 1
+            if times == 1:
+                raise RuntimeError("a bug")
+            await real()
 
-            [task] = host.guard.start({"mine": broken})
-            await asyncio.sleep(0.1)
-            assert ready(r, host)["loops"] == health.Check("loops", False, "mine: RuntimeError: a bug")
-            assert health.is_ok(health.live(App(r, host)))
-            await asyncio.sleep(2)
-            assert ready(r, host)["loops"].ok
-            assert scraped(r, host).value("emq_loop_failures_total", loop="mine") == 1
-            task.cancel()
+        [task] = host.guard.start({"mine": broken})
+        await asyncio.sleep(0.1)
+        assert ready(r, host)["loops"] == health.Check("loops", False, "mine: RuntimeError: a bug")
+        assert health.is_ok(health.live(App(r, host)))
+        await asyncio.sleep(2)
+        assert ready(r, host)["loops"].ok
+        assert scraped(r, host).value("emq_loop_failures_total", loop="mine") == 1
+        task.cancel()
 
 
 @virtual
-async def test_a_loop_that_ended_for_good_fails_the_liveness() -> None:
-    async with rig() as r, counting(r, {"t": handle}) as host:
+async def test_a_loop_that_ended_for_good_fails_the_liveness(r: Rig) -> None:
+    async with counting(r, {"t": handle}) as host:
 
         async def foreign() -> None:
             raise errors.ForeignTree("not ours")
@@ -312,25 +303,24 @@ async def test_a_host_whose_database_is_silent_says_so_before_the_call_fails(mon
 
 
 @virtual
-async def test_the_age_of_unsaved_progress_grows_while_the_database_is_away() -> None:
-    async with rig() as r:
-        await r.topic("t", 100)
-        async with counting(r, {"t": handle}) as host:
-            real = r.checkpoints.save
+async def test_the_age_of_unsaved_progress_grows_while_the_database_is_away(r: Rig) -> None:
+    await r.topic("t", 100)
+    async with counting(r, {"t": handle}) as host:
+        real = r.checkpoints.save
 
-            async def fails(*_: object) -> Any:
-                raise errors.DatabaseUnavailable("away")
+        async def fails(*_: object) -> Any:
+            raise errors.DatabaseUnavailable("away")
 
-            r.checkpoints.save = fails  # type: ignore[method-assign]
-            await r.producer.publish("t", b"x")
-            await asyncio.sleep(6)
-            page = scraped(r, host)
-            assert 4 < page.value("emq_checkpoint_unsaved_seconds") < 6
-            assert page.value("emq_checkpoint_failures_total") > 10
-            r.checkpoints.save = real  # type: ignore[method-assign]
-            await asyncio.sleep(0.6)
-            assert scraped(r, host).value("emq_checkpoint_unsaved_seconds") == 0
-            await until(lambda: host.work.checkpointer.saved > 0)
+        r.checkpoints.save = fails  # type: ignore[method-assign]
+        await r.producer.publish("t", b"x")
+        await asyncio.sleep(6)
+        page = scraped(r, host)
+        assert 4 < page.value("emq_checkpoint_unsaved_seconds") < 6
+        assert page.value("emq_checkpoint_failures_total") > 10
+        r.checkpoints.save = real  # type: ignore[method-assign]
+        await asyncio.sleep(0.6)
+        assert scraped(r, host).value("emq_checkpoint_unsaved_seconds") == 0
+        await until(lambda: host.work.checkpointer.saved > 0)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
 from support.virtual import LoopClock, virtual
 
+pytestmark = virtual
+
 LONG_S = 600.0
 
 
@@ -34,7 +36,6 @@ class Counted(ChangingTopics):
         return iter([topic for topic in self.topics.values() if topic.groups > topic.active_groups])
 
 
-@virtual
 async def test_the_retirement_sleeps_until_a_topic_shrinks() -> None:
     topics: dict[str, Topic] = {}
     known = Counted(topics, {}, {})
@@ -58,7 +59,6 @@ async def test_the_retirement_sleeps_until_a_topic_shrinks() -> None:
         watching.cancel()
 
 
-@virtual
 async def test_a_host_without_sorted_topics_wakes_once_in_a_sweep_of_slots() -> None:
     claimer = SlotClaimer(cast(SortedStore, None), HostContext(LoopClock()))
     with mock.patch.object(pace, "rest", wraps=pace.rest) as rest:

@@ -12,6 +12,8 @@ from emq.runtime import errors
 from support.ensemble import MemoryEnsemble, MemoryTree
 from support.virtual import LoopClock, virtual
 
+pytestmark = virtual
+
 CONNECTED, SUSPENDED, LOST = SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.LOST
 TIMEOUT_S = 6.0
 
@@ -43,7 +45,6 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-@virtual
 async def test_a_node_is_written_only_by_who_knows_its_version() -> None:
     ensemble = MemoryEnsemble(clock := LoopClock())
     tree = (await Client(ensemble).open()).tree
@@ -65,7 +66,6 @@ async def test_a_node_is_written_only_by_who_knows_its_version() -> None:
     await tree.delete("/emq")
 
 
-@virtual
 async def test_numbers_of_a_sequence_grow() -> None:
     tree = (await Client(MemoryEnsemble(LoopClock())).open()).tree
     made = [await tree.create("/leader/c-", sequence=True) for _ in range(3)]
@@ -74,7 +74,6 @@ async def test_numbers_of_a_sequence_grow() -> None:
     assert await tree.create("/leader/c-", sequence=True) > made[2]
 
 
-@virtual
 async def test_a_watch_tells_of_one_change_once() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     a, b = await Client(ensemble).open(), await Client(ensemble).open()
@@ -93,7 +92,6 @@ async def test_a_watch_tells_of_one_change_once() -> None:
     assert len(b.changes) == 2
 
 
-@virtual
 async def test_ephemerals_go_when_their_session_is_closed_and_live_on_while_it_pings() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     a, b = await Client(ensemble).open(), await Client(ensemble).open()
@@ -111,7 +109,6 @@ async def test_ephemerals_go_when_their_session_is_closed_and_live_on_while_it_p
         await a.tree.read("/running")
 
 
-@virtual
 async def test_a_short_break_keeps_the_session_and_calls_what_watched() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     client = await Client(ensemble).open()
@@ -131,7 +128,6 @@ async def test_a_short_break_keeps_the_session_and_calls_what_watched() -> None:
     assert await client.tree.read("/me") is not None
 
 
-@virtual
 async def test_a_partition_ends_the_session_at_the_servers_and_the_client_hears_of_it_when_healed() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     client, other = await Client(ensemble).open(), await Client(ensemble).open()
@@ -148,7 +144,6 @@ async def test_a_partition_ends_the_session_at_the_servers_and_the_client_hears_
     assert client.tree.session not in (0, session)
 
 
-@virtual
 async def test_a_silent_partition_is_noticed_after_two_thirds_of_the_time_out() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     client = await Client(ensemble).open()
@@ -161,7 +156,6 @@ async def test_a_silent_partition_is_noticed_after_two_thirds_of_the_time_out() 
     assert client.at(SUSPENDED) == pytest.approx(heard_s + 2 * TIMEOUT_S / 3)
 
 
-@virtual
 async def test_what_a_short_silence_held_up_arrives_after_it() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     client = await Client(ensemble).open()
@@ -174,7 +168,6 @@ async def test_what_a_short_silence_held_up_arrives_after_it() -> None:
     assert client.states == [CONNECTED]
 
 
-@virtual
 async def test_without_a_quorum_nobody_is_connected_and_no_session_ends() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     clients = [await Client(ensemble).open() for _ in range(3)]
@@ -196,7 +189,6 @@ async def test_without_a_quorum_nobody_is_connected_and_no_session_ends() -> Non
     assert (await late).states == [CONNECTED]
 
 
-@virtual
 async def test_a_frozen_client_hears_nothing_until_it_goes_on_and_then_that_its_session_was_lost() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     client, other = await Client(ensemble).open(), await Client(ensemble).open()
@@ -218,7 +210,6 @@ async def test_a_frozen_client_hears_nothing_until_it_goes_on_and_then_that_its_
     assert client.changes
 
 
-@virtual
 async def test_a_client_that_was_frozen_for_a_moment_goes_on_as_if_nothing_had_happened() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     client, other = await Client(ensemble).open(), await Client(ensemble).open()
@@ -232,7 +223,6 @@ async def test_a_client_that_was_frozen_for_a_moment_goes_on_as_if_nothing_had_h
     assert client.states == [CONNECTED]
 
 
-@virtual
 async def test_an_answer_that_is_lost_leaves_a_write_that_was_applied() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     client = await Client(ensemble).open()
@@ -246,7 +236,6 @@ async def test_an_answer_that_is_lost_leaves_a_write_that_was_applied() -> None:
     assert node.data == b"1"
 
 
-@virtual
 async def test_an_error_at_the_servers_that_nobody_expects_is_raised_to_who_asked() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     client = await Client(ensemble).open()
@@ -257,7 +246,6 @@ async def test_an_error_at_the_servers_that_nobody_expects_is_raised_to_who_aske
         await client.tree.read("/x")
 
 
-@virtual
 async def test_messages_take_their_time_and_keep_their_order() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     client = await Client(ensemble).open()
@@ -273,7 +261,6 @@ async def test_messages_take_their_time_and_keep_their_order() -> None:
     assert now_s() - began_s == pytest.approx(0.8)
 
 
-@virtual
 async def test_a_delay_beyond_the_time_out_costs_the_session() -> None:
     ensemble = MemoryEnsemble(LoopClock())
     client = await Client(ensemble).open()

@@ -24,7 +24,7 @@ from emq.topics.model import Kind, Topic, TopicOptions
 from emq.trail import events
 from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
-from support.rig import Seen, rig, running
+from support.rig import Rig, Seen, running
 from support.virtual import LoopClock, virtual
 from support.waiting import until
 
@@ -64,8 +64,7 @@ async def test_a_call_that_breaks_keeps_no_sender_waiting(broken: BaseException)
 
 
 @virtual
-async def test_publishers_never_see_an_error_of_a_driver() -> None:
-    async with rig() as r:
+async def test_publishers_never_see_an_error_of_a_driver(r: Rig) -> None:
         await r.topic("t", 50)
 
         r.store.log.fail(OverflowError("Python int too large to convert to SQLite INTEGER"), "put")
@@ -74,8 +73,7 @@ async def test_publishers_never_see_an_error_of_a_driver() -> None:
 
 
 @virtual
-async def test_a_topic_deleted_during_a_delayed_publish_fails_no_publish_of_another_topic() -> None:
-    async with rig() as r:
+async def test_a_topic_deleted_during_a_delayed_publish_fails_no_publish_of_another_topic(r: Rig) -> None:
         for name in ("gone", "stays"):
             await r.topic(name, 50)
 
@@ -160,9 +158,8 @@ STEPS = [("lanes", "claim"), ("log", "bounds"), ("lanes", "recover"), ("sorted",
 @pytest.mark.parametrize(("half", "call"), STEPS)
 @virtual
 async def test_a_topic_deleted_while_a_host_acquires_it_keeps_no_other_from_being_consumed(
-    half: str, call: str
+    r: Rig, half: str, call: str
 ) -> None:
-    async with rig() as r:
         for name, kind in (("gone", Kind.LOG), ("gone-sorted", Kind.PRIORITY), ("stays", Kind.LOG)):
             await r.topic(name, 50, kind=kind)
             await r.producer.publish(name, b"x", **({"priority": 20} if kind is Kind.PRIORITY else {}))

@@ -9,9 +9,10 @@ import pytest
 from emq.runtime import pace
 from support.virtual import virtual
 
+pytestmark = virtual
+
 
 @pytest.mark.parametrize("seconds", [0.25, 0.5, 0.8, 1.0, 1.25, 60.0])
-@virtual
 async def test_rests_end_at_the_points_of_one_grid(seconds: float) -> None:
     now = asyncio.get_running_loop().time
     await pace.rest(1.0)
@@ -25,7 +26,6 @@ async def test_rests_end_at_the_points_of_one_grid(seconds: float) -> None:
         assert (now() - first) / pace.GRID_S == pytest.approx(round((now() - first) / pace.GRID_S), abs=1e-6)
 
 
-@virtual
 async def test_a_rest_that_is_shorter_than_the_grid_is_kept() -> None:
     now = asyncio.get_running_loop().time
     await asyncio.sleep(0.1)
@@ -34,7 +34,6 @@ async def test_a_rest_that_is_shorter_than_the_grid_is_kept() -> None:
     assert now() - began == pytest.approx(0.05)
 
 
-@virtual
 async def test_loops_that_rest_for_different_times_wake_together() -> None:
     now, woken = asyncio.get_running_loop().time, set[float]()
 

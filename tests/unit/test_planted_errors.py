@@ -13,7 +13,7 @@ from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
 from emq.host.host import Host
 from support.ensemble import MemoryEnsemble
-from support.rig import Rig, Seen, rig
+from support.rig import Rig, Seen
 from support.virtual import virtual
 from support.waiting import until
 
@@ -62,28 +62,27 @@ def consumes_all(host: Host) -> bool:
     ],
 )
 @virtual
-async def test_an_error_at_one_call_costs_no_group_no_topic_and_no_message(path: str) -> None:
-    async with rig() as r:
-        await r.topic("t", 200.0, group_qps=50.0)
+async def test_an_error_at_one_call_costs_no_group_no_topic_and_no_message(r: Rig, path: str) -> None:
+    await r.topic("t", 200.0, group_qps=50.0)
+    await r.topic("d", 50.0)
+    ensemble, seen = MemoryEnsemble(r.clock), Seen()
+    a, b = member(r, ensemble, seen, "a"), member(r, ensemble, seen, "b")
+    at, name = part_of(a, path)
+    with mock.patch.object(at, name, breaking_once(getattr(at, name))):
+        first = asyncio.create_task(a.run())
+        await until(lambda: consumes_all(a) and len(a.ownership.groups) == 5, 10)
+        second = asyncio.create_task(b.run())
+        await until(lambda: len(b.ownership.consumed) >= 2, 10)
+        await r.producer.publish_many("d", [b"former"])
+        await r.admin.delete("d", force=True)
         await r.topic("d", 50.0)
-        ensemble, seen = MemoryEnsemble(r.clock), Seen()
-        a, b = member(r, ensemble, seen, "a"), member(r, ensemble, seen, "b")
-        at, name = part_of(a, path)
-        with mock.patch.object(at, name, breaking_once(getattr(at, name))):
-            first = asyncio.create_task(a.run())
-            await until(lambda: consumes_all(a) and len(a.ownership.groups) == 5, 10)
-            second = asyncio.create_task(b.run())
-            await until(lambda: len(b.ownership.consumed) >= 2, 10)
-            await r.producer.publish_many("d", [b"former"])
-            await r.admin.delete("d", force=True)
-            await r.topic("d", 50.0)
-            b.stop()
-            await second
-            await until(lambda: consumes_all(a) and len(a.ownership.groups) == 5, 15)
-            await r.producer.publish_many("t", [b"x"] * 8)
-            await r.producer.publish_many("d", [b"new"])
-            await until(lambda: seen.payloads.count(b"x") == 8 and b"new" in seen.payloads, 10)
-            a.stop()
-            await first
-        assert not ensemble.sessions
-        assert [await r.lag("t"), await r.lag("d")] == [0, 0]
+        b.stop()
+        await second
+        await until(lambda: consumes_all(a) and len(a.ownership.groups) == 5, 15)
+        await r.producer.publish_many("t", [b"x"] * 8)
+        await r.producer.publish_many("d", [b"new"])
+        await until(lambda: seen.payloads.count(b"x") == 8 and b"new" in seen.payloads, 10)
+        a.stop()
+        await first
+    assert not ensemble.sessions
+    assert [await r.lag("t"), await r.lag("d")] == [0, 0]

@@ -7,7 +7,7 @@ import asyncio
 from emq.groups.records import Records
 from emq.runtime import errors
 from emq.storage.message import Message
-from support.rig import Rig, Seen, rig, running
+from support.rig import Rig, Seen, running
 from support.virtual import virtual
 from support.waiting import until
 
@@ -43,25 +43,24 @@ async def finished(r: Rig) -> int:
 
 
 @virtual
-async def test_nothing_is_saved_as_finished_before_it_is_recorded() -> None:
-    async with rig() as r:
-        await r.topic("t", 100, group_qps=100, priorities=("p",), backoff_s=(0.1,), jitter=0.0)
-        log = Log()
+async def test_nothing_is_saved_as_finished_before_it_is_recorded(r: Rig) -> None:
+    await r.topic("t", 100, group_qps=100, priorities=("p",), backoff_s=(0.1,), jitter=0.0)
+    log = Log()
 
-        async def take(m: Message) -> None:
-            if m.payload == b"retried" and m.attempt == 1:
-                raise ValueError("no")
-            log.pending.append(m.payload)
+    async def take(m: Message) -> None:
+        if m.payload == b"retried" and m.attempt == 1:
+            raise ValueError("no")
+        log.pending.append(m.payload)
 
-        host = r.host(Seen(take), records=Records([log]))
-        log.away = True
-        async with running(host):
-            for payload in (b"a", b"b", b"retried"):
-                await r.producer.publish("t", payload)
-            await until(lambda: len(log.pending) == 2)
-            await asyncio.sleep(3)
-            assert await finished(r) == 0
-            log.away = False
-            await until(lambda: sorted(log.written) == [b"a", b"b", b"retried"])
-            await asyncio.sleep(3)
-            assert await finished(r) == 3
+    host = r.host(Seen(take), records=Records([log]))
+    log.away = True
+    async with running(host):
+        for payload in (b"a", b"b", b"retried"):
+            await r.producer.publish("t", payload)
+        await until(lambda: len(log.pending) == 2)
+        await asyncio.sleep(3)
+        assert await finished(r) == 0
+        log.away = False
+        await until(lambda: sorted(log.written) == [b"a", b"b", b"retried"])
+        await asyncio.sleep(3)
+        assert await finished(r) == 3

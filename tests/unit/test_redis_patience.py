@@ -12,6 +12,8 @@ from emq.runtime import errors
 from emq_stores.redis.server_patience import LEAST_S, MEASURED_EVERY, MOST_S, PROBE_S, Patience, sending_s
 from support.virtual import virtual
 
+pytestmark = virtual
+
 
 class Node:
     """A server that takes `takes_s` to answer, or does not answer at all."""
@@ -44,7 +46,6 @@ async def timed(call: asyncio.Future[str] | asyncio.Task[str]) -> tuple[float, o
         return loop.time() - began, exc
 
 
-@virtual
 async def test_a_silent_server_costs_each_caller_one_deadline_and_later_ones_nothing_until_it_answers() -> None:
     node = Node()
     assert await node.call() == "well"
@@ -66,7 +67,6 @@ async def test_a_silent_server_costs_each_caller_one_deadline_and_later_ones_not
     await node.patience.close()
 
 
-@virtual
 async def test_a_deadline_follows_the_measured_answer_times_within_its_bounds() -> None:
     node = Node()
     for takes_s, deadline_s in ((0.001, LEAST_S), (0.2, 4.0), (0.9, MOST_S), (0.001, LEAST_S)):
@@ -77,7 +77,6 @@ async def test_a_deadline_follows_the_measured_answer_times_within_its_bounds() 
     await node.patience.close()
 
 
-@virtual
 async def test_a_call_that_asks_the_server_to_wait_is_waited_for_longer_and_its_wait_is_no_silence() -> None:
     node = Node()
     node.takes_s = 3.0
@@ -90,7 +89,6 @@ async def test_a_call_that_asks_the_server_to_wait_is_waited_for_longer_and_its_
     await node.patience.close()
 
 
-@virtual
 async def test_a_large_call_is_waited_for_longer_by_its_bytes() -> None:
     node = Node()
     node.takes_s = 2.5
@@ -99,7 +97,6 @@ async def test_a_large_call_is_waited_for_longer_by_its_bytes() -> None:
     await node.patience.close()
 
 
-@virtual
 async def test_a_server_that_is_slow_and_answers_pings_is_waited_for_longer_each_time() -> None:
     node = Node()
     node.takes_s = 2.5
@@ -112,7 +109,6 @@ async def test_a_server_that_is_slow_and_answers_pings_is_waited_for_longer_each
     await node.patience.close()
 
 
-@virtual
 async def test_a_process_that_was_held_up_does_not_count_that_time_against_the_server() -> None:
     node = Node()
     node.takes_s = 0.3
@@ -124,7 +120,6 @@ async def test_a_process_that_was_held_up_does_not_count_that_time_against_the_s
     await node.patience.close()
 
 
-@virtual
 @pytest.mark.parametrize("refusal", [None, errors.StoreFull("full")])
 async def test_a_cancellation_that_the_driver_loses_ends_the_caller_all_the_same(refusal: Exception | None) -> None:
     node = Node()

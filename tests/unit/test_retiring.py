@@ -18,8 +18,10 @@ from emq.storage.log_store import Put, Trim
 from emq.storage.message import Message
 from emq.topics.model import Topic
 from support.known_topics import KnownTopics
-from support.rig import Rig, rig
+from support.rig import Rig
 from support.virtual import virtual
+
+pytestmark = virtual
 
 QUEUE, LANE = "orders/1/mid", "orders/1"
 
@@ -84,173 +86,159 @@ def retirement(r: Rig, store: Any) -> Retirement:
 
 
 @pytest.mark.parametrize("moment", range(1, MOMENTS))
-@virtual
-async def test_a_message_that_comes_to_a_retiring_queue_stays_there_or_is_refused(moment: int) -> None:
-    async with rig() as r:
-        topic = await shrunk(r)
-        answers: list[Any] = []
+async def test_a_message_that_comes_to_a_retiring_queue_stays_there_or_is_refused(r: Rig, moment: int) -> None:
+    topic = await shrunk(r)
+    answers: list[Any] = []
 
-        async def publish() -> None:
-            body = message.encode("late", b"x", None, 1, None)
-            answers.extend(await r.store.real.log.put([Put(QUEUE, [body])]))
+    async def publish() -> None:
+        body = message.encode("late", b"x", None, 1, None)
+        answers.extend(await r.store.real.log.put([Put(QUEUE, [body])]))
 
-        store = Interruption(r, moment, publish)
-        retired = await retirement(r, store).retire(topic)
-        [bounds] = await r.store.real.log.bounds([QUEUE])
-        if not store.came:
-            assert retired
-        elif isinstance(answers[0], errors.QueueSealed):
-            assert bounds.head == bounds.tail
-        else:
-            assert not retired
-            assert bounds.tail - bounds.head == 1
-            assert (await r.catalog.get("orders")).groups == 2
+    store = Interruption(r, moment, publish)
+    retired = await retirement(r, store).retire(topic)
+    [bounds] = await r.store.real.log.bounds([QUEUE])
+    if not store.came:
+        assert retired
+    elif isinstance(answers[0], errors.QueueSealed):
+        assert bounds.head == bounds.tail
+    else:
+        assert not retired
+        assert bounds.tail - bounds.head == 1
+        assert (await r.catalog.get("orders")).groups == 2
 
 
 @pytest.mark.parametrize("moment", range(1, MOMENTS))
-@virtual
-async def test_an_entry_that_comes_to_a_retiring_lane_stays_there_or_is_moved(moment: int) -> None:
+async def test_an_entry_that_comes_to_a_retiring_lane_stays_there_or_is_moved(r: Rig, moment: int) -> None:
     """As long as the catalog shows the group; later, whoever adds it finds out."""
-    async with rig() as r:
-        topic = await shrunk(r)
-        shown: list[int] = []
+    topic = await shrunk(r)
+    shown: list[int] = []
 
-        async def add() -> None:
-            shown.append((await r.catalog.get("orders")).groups)
-            await r.store.real.lanes.add([LaneAdd(LANE, "late", message.encode_retry(Message("late", b"x")), LATER_MS)])
+    async def add() -> None:
+        shown.append((await r.catalog.get("orders")).groups)
+        await r.store.real.lanes.add([LaneAdd(LANE, "late", message.encode_retry(Message("late", b"x")), LATER_MS)])
 
-        store = Interruption(r, moment, add)
-        retired = await retirement(r, store).retire(topic)
-        lanes = [await r.store.real.lanes.waiting(lane) for lane in ("orders/0", LANE)]
-        if not store.came:
-            assert retired
-        elif shown == [2]:
-            assert [len(entries) for entries in lanes] == ([1, 0] if retired else [0, 1])
-            assert (await r.catalog.get("orders")).groups == (1 if retired else 2)
+    store = Interruption(r, moment, add)
+    retired = await retirement(r, store).retire(topic)
+    lanes = [await r.store.real.lanes.waiting(lane) for lane in ("orders/0", LANE)]
+    if not store.came:
+        assert retired
+    elif shown == [2]:
+        assert [len(entries) for entries in lanes] == ([1, 0] if retired else [0, 1])
+        assert (await r.catalog.get("orders")).groups == (1 if retired else 2)
 
 
-@virtual
-async def test_a_store_that_loses_its_last_second_does_not_bring_a_dead_letter_back_where_nobody_looks() -> None:
+async def test_a_store_that_loses_its_last_second_does_not_bring_a_dead_letter_back_where_nobody_looks(r: Rig) -> None:
     """The dead letter has moved, the store forgets the move, and the group may not be gone by then."""
-    async with rig() as r:
-        topic = await shrunk(r)
-        entry = LaneAdd(LANE, "dead", message.encode_retry(Message("dead", b"x")), 1, reason="no")
-        assert await r.store.real.lanes.add([entry]) == [True]
-        loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), KnownTopics(), r.clock)
-        kept = r.world.snapshot()
-        assert not await loop.retire(topic), "its dead letter has only just moved"
-        await asyncio.sleep(STABLE_S - 1)
-        r.world.restore(kept)
-        assert not await loop.retire(topic), "it has moved again"
-        await asyncio.sleep(STABLE_S - 0.1)
-        assert not await loop.retire(topic)
-        await asyncio.sleep(0.2)
-        assert await loop.retire(topic)
-        assert [d.id for d in await r.store.real.lanes.dead("orders/0")] == ["dead"]
-        assert (await r.catalog.get("orders")).groups == 1
+    topic = await shrunk(r)
+    entry = LaneAdd(LANE, "dead", message.encode_retry(Message("dead", b"x")), 1, reason="no")
+    assert await r.store.real.lanes.add([entry]) == [True]
+    loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), KnownTopics(), r.clock)
+    kept = r.world.snapshot()
+    assert not await loop.retire(topic), "its dead letter has only just moved"
+    await asyncio.sleep(STABLE_S - 1)
+    r.world.restore(kept)
+    assert not await loop.retire(topic), "it has moved again"
+    await asyncio.sleep(STABLE_S - 0.1)
+    assert not await loop.retire(topic)
+    await asyncio.sleep(0.2)
+    assert await loop.retire(topic)
+    assert [d.id for d in await r.store.real.lanes.dead("orders/0")] == ["dead"]
+    assert (await r.catalog.get("orders")).groups == 1
 
 
-@virtual
-async def test_a_group_is_not_dropped_while_the_store_may_still_lose_its_seals() -> None:
+async def test_a_group_is_not_dropped_while_the_store_may_still_lose_its_seals(r: Rig) -> None:
     """The store comes back without its last second twice: the first time the seals are lost, and set again."""
-    async with rig() as r:
-        topic = await shrunk(r)
-        loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), KnownTopics(), r.clock)
-        unsealed = r.world.snapshot()
-        assert not await loop.retire(topic), "it was sealed only now"
-        await asyncio.sleep(0.9)
-        r.world.restore(unsealed)
-        await asyncio.sleep(1.0)
-        assert not await loop.retire(topic), "it was sealed again only now"
-        await asyncio.sleep(0.2)
-        assert not await loop.retire(topic)
-        r.world.restore(unsealed)
-        body = message.encode("late", b"x", None, 1, None)
-        assert await r.store.real.log.put([Put(QUEUE, [body])]) == [range(1, 2)], "a producer knows no better"
-        assert not await loop.retire(topic)
-        assert (await r.catalog.get("orders")).groups == 2, "its message is still to be consumed"
+    topic = await shrunk(r)
+    loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), KnownTopics(), r.clock)
+    unsealed = r.world.snapshot()
+    assert not await loop.retire(topic), "it was sealed only now"
+    await asyncio.sleep(0.9)
+    r.world.restore(unsealed)
+    await asyncio.sleep(1.0)
+    assert not await loop.retire(topic), "it was sealed again only now"
+    await asyncio.sleep(0.2)
+    assert not await loop.retire(topic)
+    r.world.restore(unsealed)
+    body = message.encode("late", b"x", None, 1, None)
+    assert await r.store.real.log.put([Put(QUEUE, [body])]) == [range(1, 2)], "a producer knows no better"
+    assert not await loop.retire(topic)
+    assert (await r.catalog.get("orders")).groups == 2, "its message is still to be consumed"
 
 
 @pytest.mark.parametrize("answer_is_lost", [False, True])
-@virtual
-async def test_a_rescue_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch, answer_is_lost: bool) -> None:
-    async with rig() as r:
-        topic = await shrunk(r)
-        body = message.encode_retry(Message("late", b"x"))
+async def test_a_rescue_that_fails_is_tried_again(
+    r: Rig, monkeypatch: pytest.MonkeyPatch, answer_is_lost: bool
+) -> None:
+    topic = await shrunk(r)
+    body = message.encode_retry(Message("late", b"x"))
 
-        real = r.catalog.change
+    real = r.catalog.change
 
-        async def dropped(name: str, changed: Callable[[Topic], Topic], **options: Any) -> Topic:
-            after = await real(name, changed, **options)
-            await r.store.real.lanes.add([LaneAdd(LANE, "late", body, LATER_MS)])
-            if answer_is_lost:
-                raise errors.DatabaseUnavailable("the answer was lost")
-            r.store.lanes.after["waiting"] = fails
-            return after
+    async def dropped(name: str, changed: Callable[[Topic], Topic], **options: Any) -> Topic:
+        after = await real(name, changed, **options)
+        await r.store.real.lanes.add([LaneAdd(LANE, "late", body, LATER_MS)])
+        if answer_is_lost:
+            raise errors.DatabaseUnavailable("the answer was lost")
+        r.store.lanes.after["waiting"] = fails
+        return after
 
-        async def fails() -> None:
-            raise errors.StoreUnavailable("the store is away")
+    async def fails() -> None:
+        raise errors.StoreUnavailable("the store is away")
 
-        monkeypatch.setattr(r.catalog, "change", dropped)
-        loop = retirement(r, r.store)
-        with pytest.raises((errors.StoreUnavailable, errors.DatabaseUnavailable)):
-            await loop.retire(topic)
-        watching = asyncio.create_task(loop.watch())
-        await asyncio.sleep(2 * RETIRE_S)
-        watching.cancel()
-        lanes = [await r.store.real.lanes.waiting(lane) for lane in ("orders/0", LANE)]
-        assert [len(entries) for entries in lanes] == [1, 0]
+    monkeypatch.setattr(r.catalog, "change", dropped)
+    loop = retirement(r, r.store)
+    with pytest.raises((errors.StoreUnavailable, errors.DatabaseUnavailable)):
+        await loop.retire(topic)
+    watching = asyncio.create_task(loop.watch())
+    await asyncio.sleep(2 * RETIRE_S)
+    watching.cancel()
+    lanes = [await r.store.real.lanes.waiting(lane) for lane in ("orders/0", LANE)]
+    assert [len(entries) for entries in lanes] == [1, 0]
 
 
-@virtual
-async def test_groups_that_a_host_seals_by_an_old_picture_of_the_catalog_are_opened_again() -> None:
+async def test_groups_that_a_host_seals_by_an_old_picture_of_the_catalog_are_opened_again(r: Rig) -> None:
     """The topic grows, whoever grows it opens the groups, and only then the host seals them, which it has begun."""
-    async with rig() as r:
-        topic = await shrunk(r)
-        known = KnownTopics([topic])
-        loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), known, r.clock)
-        await r.admin.update("orders", qps=100)
-        assert not await loop.retire(topic)
-        assert isinstance((await put(r))[0], errors.QueueSealed)
-        watching = asyncio.create_task(loop.watch())
-        await asyncio.sleep(2 * RETIRE_S)
-        assert isinstance((await put(r))[0], errors.QueueSealed), "the host has not heard of it yet"
-        known.topics["orders"] = await r.catalog.get("orders")
-        await asyncio.sleep(2 * RETIRE_S)
-        assert await put(r) == [range(1, 2)]
-        watching.cancel()
+    topic = await shrunk(r)
+    known = KnownTopics([topic])
+    loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), known, r.clock)
+    await r.admin.update("orders", qps=100)
+    assert not await loop.retire(topic)
+    assert isinstance((await put(r))[0], errors.QueueSealed)
+    watching = asyncio.create_task(loop.watch())
+    await asyncio.sleep(2 * RETIRE_S)
+    assert isinstance((await put(r))[0], errors.QueueSealed), "the host has not heard of it yet"
+    known.topics["orders"] = await r.catalog.get("orders")
+    await asyncio.sleep(2 * RETIRE_S)
+    assert await put(r) == [range(1, 2)]
+    watching.cancel()
 
 
-@virtual
-async def test_groups_that_came_back_are_opened_once_more_in_case_a_slow_seal_came_later() -> None:
-    async with rig() as r:
-        topic, known = await shrunk(r), KnownTopics()
-        loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), known, r.clock)
-        assert not await loop.retire(topic)
-        await r.admin.update("orders", qps=100)
-        known.topics["orders"] = await r.catalog.get("orders")
-        watching = asyncio.create_task(loop.watch())
-        await asyncio.sleep(5.0)
-        assert served(await r.store.real.log.trim([Trim(QUEUE, 0, None, seal=True)])) == [True], "the slow one"
-        await asyncio.sleep(AGAIN_S)
-        assert await put(r) == [range(1, 2)]
-        watching.cancel()
+async def test_groups_that_came_back_are_opened_once_more_in_case_a_slow_seal_came_later(r: Rig) -> None:
+    topic, known = await shrunk(r), KnownTopics()
+    loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), known, r.clock)
+    assert not await loop.retire(topic)
+    await r.admin.update("orders", qps=100)
+    known.topics["orders"] = await r.catalog.get("orders")
+    watching = asyncio.create_task(loop.watch())
+    await asyncio.sleep(5.0)
+    assert served(await r.store.real.log.trim([Trim(QUEUE, 0, None, seal=True)])) == [True], "the slow one"
+    await asyncio.sleep(AGAIN_S)
+    assert await put(r) == [range(1, 2)]
+    watching.cancel()
 
 
-@virtual
-async def test_groups_that_have_retired_again_are_not_opened() -> None:
+async def test_groups_that_have_retired_again_are_not_opened(r: Rig) -> None:
     """The host knows that the topic has grown, and not yet that it has shrunk once more."""
-    async with rig() as r:
-        topic, known = await shrunk(r), KnownTopics()
-        loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), known, r.clock)
-        assert not await loop.retire(topic)
-        known.topics["orders"] = await r.admin.update("orders", qps=100)
-        await r.admin.update("orders", qps=50)
-        assert served(await r.store.real.log.trim([Trim(QUEUE, 0, None, seal=True)])) == [True]
-        watching = asyncio.create_task(loop.watch())
-        await asyncio.sleep(2 * RETIRE_S)
-        assert isinstance((await put(r))[0], errors.QueueSealed)
-        watching.cancel()
+    topic, known = await shrunk(r), KnownTopics()
+    loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), known, r.clock)
+    assert not await loop.retire(topic)
+    known.topics["orders"] = await r.admin.update("orders", qps=100)
+    await r.admin.update("orders", qps=50)
+    assert served(await r.store.real.log.trim([Trim(QUEUE, 0, None, seal=True)])) == [True]
+    watching = asyncio.create_task(loop.watch())
+    await asyncio.sleep(2 * RETIRE_S)
+    assert isinstance((await put(r))[0], errors.QueueSealed)
+    watching.cancel()
 
 
 async def put(r: Rig) -> Sequence[Any]:

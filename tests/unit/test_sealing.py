@@ -9,7 +9,7 @@ from emq.offsets.sealing import seal_finished
 from emq.runtime import errors
 from emq.storage import marks
 from emq.storage.log_store import Put
-from support.rig import rig
+from support.rig import Rig
 from support.virtual import virtual
 
 QUEUE = "orders/1/mid"
@@ -28,18 +28,19 @@ FIRST, SECOND, NEW = b"first", b"second", b"published after the loss"
     ],
 )
 @virtual
-async def test_only_what_is_certainly_finished_is_dropped(holds: list[bytes], watermark: int, is_sealed: bool) -> None:
+async def test_only_what_is_certainly_finished_is_dropped(
+    r: Rig, holds: list[bytes], watermark: int, is_sealed: bool
+) -> None:
     """Where the checkpoint has finished one or two messages, and its owner has read both."""
-    async with rig() as r:
-        log, checkpoints = r.store.real.log, CheckpointStore(r.db, "online")
-        first = log.first_offset
-        read = (marks.of(first + 1, SECOND), marks.of(first, FIRST))
-        await checkpoints.fence({QUEUE: 7})
-        await checkpoints.save([Checkpoint(QUEUE, 7, first + watermark, (), read[2 - watermark :])])
-        for body in holds:
-            await log.put([Put(QUEUE, [body])])
-        assert await seal_finished(log, checkpoints, [QUEUE]) is is_sealed
-        [bounds] = await log.bounds([QUEUE])
-        assert bounds.tail - bounds.head == (0 if is_sealed else len(holds) - (watermark == 1))
-        [answer] = await log.put([Put(QUEUE, [b"late"])])
-        assert isinstance(answer, errors.QueueSealed) is is_sealed
+    log, checkpoints = r.store.real.log, CheckpointStore(r.db, "online")
+    first = log.first_offset
+    read = (marks.of(first + 1, SECOND), marks.of(first, FIRST))
+    await checkpoints.fence({QUEUE: 7})
+    await checkpoints.save([Checkpoint(QUEUE, 7, first + watermark, (), read[2 - watermark :])])
+    for body in holds:
+        await log.put([Put(QUEUE, [body])])
+    assert await seal_finished(log, checkpoints, [QUEUE]) is is_sealed
+    [bounds] = await log.bounds([QUEUE])
+    assert bounds.tail - bounds.head == (0 if is_sealed else len(holds) - (watermark == 1))
+    [answer] = await log.put([Put(QUEUE, [b"late"])])
+    assert isinstance(answer, errors.QueueSealed) is is_sealed

@@ -27,9 +27,11 @@ from support.counted_settler import CountedSettler
 from support.doubles import FaultyStore
 from support.recorded_events import RecordedEvents
 from support.recorded_trail import RecordedTrail
-from support.rig import Seen, rig
+from support.rig import Rig, Seen
 from support.virtual import LoopClock, virtual
 from support.waiting import until
+
+pytestmark = virtual
 
 EPOCH = 5
 
@@ -73,7 +75,6 @@ class Bench:
         return Message(id_, b"x", offset=offset, attempt=attempt, started_us=self.clock.now_us())
 
 
-@virtual
 async def test_a_failed_message_waits_in_the_slot_with_its_next_attempt_before_it_counts_as_settled() -> None:
     b = Bench()
     async with b.settling():
@@ -91,7 +92,6 @@ async def test_a_failed_message_waits_in_the_slot_with_its_next_attempt_before_i
     assert (b.settler.retried, b.settler.dead, b.settler.refused) == (1, 0, 0)
 
 
-@virtual
 async def test_the_last_failure_ends_in_the_dead_letters_from_the_log_and_from_the_slot() -> None:
     b = Bench()
     async with b.settling():
@@ -106,7 +106,6 @@ async def test_the_last_failure_ends_in_the_dead_letters_from_the_log_and_from_t
     assert dead == {"from the log": ("rejected: never", 1), "from the slot": ("ValueError: twice", 2)}
 
 
-@virtual
 async def test_the_trail_is_told_why_a_message_died_with_attempts_left() -> None:
     b = Bench()
     trail = b.settler._trail = RecordedTrail()
@@ -131,7 +130,6 @@ async def test_the_trail_is_told_why_a_message_died_with_attempts_left() -> None
     assert {d.id: d.reason for d in await b.store.lanes.dead("t/0")} == told  # one spelling in the store and the trail
 
 
-@virtual
 async def test_many_verdicts_take_few_calls() -> None:
     b = Bench()
     async with b.settling():
@@ -142,7 +140,6 @@ async def test_many_verdicts_take_few_calls() -> None:
     assert len(b.settled) == 1_000
 
 
-@virtual
 async def test_what_the_store_does_not_take_is_offered_again_until_it_does() -> None:
     b = Bench()
     b.store.fail(errors.StoreFull("no room"))
@@ -156,7 +153,6 @@ async def test_what_the_store_does_not_take_is_offered_again_until_it_does() -> 
     assert len(await b.claimed()) == 1
 
 
-@virtual
 async def test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried() -> None:
     b = Bench()
     await b.store.lanes.claim([LaneClaim("t/0", 1, EPOCH + 1)], 1)
@@ -170,7 +166,6 @@ async def test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried() 
     assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)]
 
 
-@virtual
 async def test_a_stale_owner_buries_nothing() -> None:
     b = Bench()
     await b.store.lanes.claim([LaneClaim("t/0", 1, EPOCH + 1)], 1)
@@ -182,7 +177,6 @@ async def test_a_stale_owner_buries_nothing() -> None:
     assert await b.store.lanes.dead("t/0") == []
 
 
-@virtual
 async def test_adds_that_find_no_room_do_not_keep_verdicts_from_making_room() -> None:
     b = Bench()
     await b.store.real.lanes.add([LaneAdd("t/0", "of the lane", b.body("of the lane"), 1)])
@@ -212,7 +206,6 @@ async def in_slot(b: Bench) -> tuple[slot_store.Slot, Message]:
     return slot, m
 
 
-@virtual
 async def test_a_member_whose_slot_has_a_newer_owner_does_not_rest() -> None:
     b = Bench()
     slot, m = await in_slot(b)
@@ -225,7 +218,6 @@ async def test_a_member_whose_slot_has_a_newer_owner_does_not_rest() -> None:
     assert (state.waiting, state.prepared, state.resting) == (0, 1, 0)
 
 
-@virtual
 async def test_a_member_rests_once_also_if_the_answer_was_lost() -> None:
     b = Bench()
     slot, m = await in_slot(b)
@@ -244,7 +236,6 @@ async def test_a_member_rests_once_also_if_the_answer_was_lost() -> None:
     assert (entry.left, entry.score, [why for _, why in entry.history]) == (15, 50, ["later"])
 
 
-@virtual
 async def test_a_failure_whose_entry_the_store_has_forgotten_is_put_into_the_lane_again() -> None:
     b = Bench()
     for id_ in ("retried", "dead"):
@@ -263,7 +254,6 @@ async def test_a_failure_whose_entry_the_store_has_forgotten_is_put_into_the_lan
     assert (state.waiting, state.prepared, state.dead) == (1, 0, 1)
 
 
-@virtual
 async def test_the_trail_tells_of_a_failure_before_the_next_start_though_the_answer_comes_after_it() -> None:
     b = Bench()
     trail = b.settler._trail = RecordedTrail()
@@ -279,8 +269,7 @@ async def test_the_trail_tells_of_a_failure_before_the_next_start_though_the_ans
     assert (len(trail.events), b.settler.retried) == (1, 1)
 
 
-@virtual
-async def test_the_trail_tells_of_a_members_failure_before_its_next_start() -> None:
+async def test_the_trail_tells_of_a_members_failure_before_its_next_start(r: Rig) -> None:
     trail, told = RecordedTrail(), list[int]()
 
     async def fail_once(m: Message) -> None:
@@ -288,18 +277,16 @@ async def test_the_trail_tells_of_a_members_failure_before_its_next_start() -> N
         if m.attempt == 1:
             raise ValueError("once")
 
-    async with rig() as r:
-        await r.topic("ranked", kind=Kind.PRIORITY, priorities=())
-        late = r.store.sorted.inject("settle", after_s=2.0, when=lambda settles, _: settles[0].verdict != "ack")
-        async with r.consuming(Seen(fail_once), store=r.store, trail=trail):
-            await r.producer.publish("ranked", b"x", priority=20.0)
-            await until(lambda: len(told) == 2)
-            await asyncio.sleep(5)
+    await r.topic("ranked", kind=Kind.PRIORITY, priorities=())
+    late = r.store.sorted.inject("settle", after_s=2.0, when=lambda settles, _: settles[0].verdict != "ack")
+    async with r.consuming(Seen(fail_once), store=r.store, trail=trail):
+        await r.producer.publish("ranked", b"x", priority=20.0)
+        await until(lambda: len(told) == 2)
+        await asyncio.sleep(5)
     assert (told, late.happened) == ([0, 1], 1)
     assert sum(isinstance(event, events.Retried) for event in trail.events) == 1
 
 
-@virtual
 async def test_a_move_whose_answer_was_lost_is_not_repeated_once_its_entry_was_claimed() -> None:
     b = Bench()
     b.store.lanes.lose("add")
@@ -316,7 +303,6 @@ async def test_a_move_whose_answer_was_lost_is_not_repeated_once_its_entry_was_c
     assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)], "it is not there a second time"
 
 
-@virtual
 async def test_a_retry_whose_answer_was_lost_is_not_repeated_on_the_next_claim_of_its_entry() -> None:
     b = Bench()
     await b.store.real.lanes.add([LaneAdd("t/0", "a", b.body("a"), 1)])
@@ -339,7 +325,6 @@ async def test_a_retry_whose_answer_was_lost_is_not_repeated_on_the_next_claim_o
     assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)]
 
 
-@virtual
 @pytest.mark.parametrize("failure", [ValueError("once"), errors.Reject("never")])
 async def test_what_an_operator_took_after_an_answer_was_lost_is_not_added_again(failure: Exception) -> None:
     b = Bench()
@@ -359,7 +344,6 @@ async def test_what_an_operator_took_after_an_answer_was_lost_is_not_added_again
     assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)], "it does not stand again"
 
 
-@virtual
 @pytest.mark.parametrize("failure", [ValueError("once"), errors.Reject("never")])
 @pytest.mark.parametrize("repeats", [1, 2])
 async def test_what_an_operator_took_after_the_answer_of_its_move_was_lost_stays_away(
@@ -379,7 +363,6 @@ async def test_what_an_operator_took_after_the_answer_of_its_move_was_lost_stays
     assert (b.settler.retried, b.settler.dead, trail.events) == (0, 0, [])
 
 
-@virtual
 @pytest.mark.parametrize("failure", [ValueError("once"), errors.Reject("never")])
 async def test_a_message_is_not_lost_to_the_recall_of_an_earlier_message_of_its_id(failure: Exception) -> None:
     b = Bench()
@@ -403,7 +386,6 @@ async def test_a_message_is_not_lost_to_the_recall_of_an_earlier_message_of_its_
     assert state.waiting + state.dead == b.settler.retried + b.settler.dead == 2
 
 
-@virtual
 async def test_a_message_with_a_number_that_cannot_be_stored_keeps_no_other_from_being_settled() -> None:
     bench = Bench()
     async with bench.settling():
@@ -419,7 +401,6 @@ async def test_a_message_with_a_number_that_cannot_be_stored_keeps_no_other_from
     assert "score" in letter.reason
 
 
-@virtual
 @pytest.mark.parametrize("breaks", [errors.InvalidMessage("nobody expected this"), None])
 async def test_a_call_that_breaks_or_is_cancelled_leaves_no_message_unsettled(breaks: errors.EMQError | None) -> None:
     b = Bench()
@@ -443,7 +424,6 @@ async def test_a_call_that_breaks_or_is_cancelled_leaves_no_message_unsettled(br
     assert len(await b.claimed()) == 2
 
 
-@virtual
 async def test_a_call_that_breaks_late_settles_no_message_twice() -> None:
     b = Bench()
     found = []
@@ -496,7 +476,6 @@ def calls_that_break(b: Bench) -> Iterator[None]:
     b.settler.members._store = real
 
 
-@virtual
 async def test_a_verdict_in_doubt_waits_for_a_recovery_that_still_counts_its_member_as_held() -> None:
     b = Bench()
     slot, m = await in_slot(b)
@@ -517,7 +496,6 @@ async def test_a_verdict_in_doubt_waits_for_a_recovery_that_still_counts_its_mem
     assert (b.settler.retried, owned.unsure, owned.held) == (1, 0, {})
 
 
-@virtual
 async def test_a_verdict_that_needs_no_repeat_is_told_of_once_and_forgotten() -> None:
     b = Bench()
     _, m = await in_slot(b)
@@ -532,7 +510,6 @@ async def test_a_verdict_that_needs_no_repeat_is_told_of_once_and_forgotten() ->
     assert b.settler.retried == 1
 
 
-@virtual
 async def test_a_verdict_whose_call_broke_is_in_doubt() -> None:
     b = Bench()
     _, m = await in_slot(b)
@@ -546,7 +523,6 @@ async def test_a_verdict_whose_call_broke_is_in_doubt() -> None:
     assert owned.unsure == 0
 
 
-@virtual
 async def test_an_acknowledgement_whose_call_broke_is_in_doubt_until_it_is_repeated() -> None:
     b = Bench()
     slot, m = await in_slot(b)

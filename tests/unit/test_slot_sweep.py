@@ -21,6 +21,8 @@ from emq.storage.slot_store import Recover, Slot, SlotState, SortedStore
 from emq.topics.model import Kind, Topic
 from support.virtual import LoopClock, virtual
 
+pytestmark = virtual
+
 
 class Store:
     """Attributes:
@@ -58,7 +60,6 @@ def claimer(store: Store, slots: int) -> SlotClaimer:
     return made
 
 
-@virtual
 @pytest.mark.parametrize("slots", [1, 8, 512, 2048])
 async def test_each_slot_is_looked_at_once_in_each_round(slots: int) -> None:
     store = Store()
@@ -68,7 +69,6 @@ async def test_each_slot_is_looked_at_once_in_each_round(slots: int) -> None:
     assert {f"t/{i}" for i in range(slots)} == set(store.inspected)
 
 
-@virtual
 async def test_what_was_claimed_for_longer_than_the_time_out_is_rolled_back() -> None:
     store, clock = Store(), LoopClock()
     timeout_s = Topic("t", 10).options.prepare_timeout_s

@@ -16,6 +16,8 @@ from emq.runtime.lease import Lease
 from emq.runtime.timekeeping import BOUND_S, DRIFT, INTERVAL_S, SLEW, Asked, Noted, Timekeeper, successor
 from support.virtual import virtual
 
+pytestmark = virtual
+
 T = 1_700_000_000
 HOUR_S = 3600.0
 
@@ -85,7 +87,6 @@ def _said(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         yield
 
 
-@virtual
 @pytest.mark.parametrize("ahead_s", [-HOUR_S, -0.4, 0.0, 7 * HOUR_S])
 async def test_a_machine_whose_clock_is_off_goes_by_the_databases(ahead_s: float) -> None:
     kept = Kept(ahead_s)
@@ -98,7 +99,6 @@ async def test_a_machine_whose_clock_is_off_goes_by_the_databases(ahead_s: float
     assert ("run a time service" in (state.trouble or "")) == (abs(ahead_s) > 0.5)
 
 
-@virtual
 async def test_nothing_is_started_before_the_time_is_known_and_the_log_says_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -117,7 +117,6 @@ async def test_nothing_is_started_before_the_time_is_known_and_the_log_says_why(
     task.cancel()
 
 
-@virtual
 async def test_a_host_goes_on_without_the_database_until_its_clock_may_be_wrong_by_the_bound() -> None:
     kept = Kept()
     await kept.keeper.begin()
@@ -133,7 +132,6 @@ async def test_a_host_goes_on_without_the_database_until_its_clock_may_be_wrong_
     task.cancel()
 
 
-@virtual
 async def test_the_shortest_round_trip_counts_and_one_that_is_too_long_tells_nothing() -> None:
     kept = Kept()
     kept.reference.there_s, kept.reference.back_s = 0.6, 0.0
@@ -152,7 +150,6 @@ async def test_the_shortest_round_trip_counts_and_one_that_is_too_long_tells_not
     task.cancel()
 
 
-@virtual
 async def test_an_answer_is_taken_for_the_middle_of_its_round_trip() -> None:
     kept = Kept()
     kept.reference.there_s = kept.reference.back_s = 0.1
@@ -161,7 +158,6 @@ async def test_an_answer_is_taken_for_the_middle_of_its_round_trip() -> None:
     assert kept.keeper.state().uncertain_s == pytest.approx(0.1, abs=0.005)
 
 
-@virtual
 async def test_a_host_whose_clock_jumps_forward_starts_nothing_in_the_second_in_which_it_lands() -> None:
     """Who was in that second before may have had the same groups."""
     kept = Kept()
@@ -182,7 +178,6 @@ async def test_a_host_whose_clock_jumps_forward_starts_nothing_in_the_second_in_
     task.cancel()
 
 
-@virtual
 async def test_a_suspended_machine_has_lost_its_lease_and_its_second() -> None:
     kept = Kept()
     await kept.keeper.begin()
@@ -200,7 +195,6 @@ def test_time_passes_by_the_clock_that_goes_on_while_a_machine_is_suspended() ->
     assert abs(clock.boot_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) < 1e9
 
 
-@virtual
 async def test_a_time_service_that_sets_the_clock_after_the_start_is_noticed_and_followed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -220,7 +214,6 @@ async def test_a_time_service_that_sets_the_clock_after_the_start_is_noticed_and
     task.cancel()
 
 
-@virtual
 async def test_a_correction_neither_shortens_nor_lengthens_a_lease() -> None:
     kept = Kept()
     await kept.keeper.begin()
@@ -238,7 +231,6 @@ async def test_a_correction_neither_shortens_nor_lengthens_a_lease() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(-7200, 7200)), max_size=6))
 @settings(deadline=None, max_examples=25)
-@virtual
 async def test_a_kept_clock_never_goes_back_whatever_the_reference_does(jumps: list[tuple[float, float]]) -> None:
     kept = Kept()
     await kept.keeper.begin()
@@ -276,7 +268,6 @@ def test_the_time_of_an_environment_never_goes_back_and_returns_to_the_reference
     assert successor(later_us, noted) == (later_us, False)
 
 
-@virtual
 async def test_a_clock_is_known_as_soon_as_the_reference_answers() -> None:
     kept = Kept(2 * HOUR_S)
     kept.reference.down = True

@@ -35,32 +35,29 @@ async def saved(r: Rig) -> HostStatistics:
 
 @pytest.mark.services
 @virtual
-async def test_each_topic_in_trouble_is_named_with_its_cause_and_drain() -> None:
-    async with rig() as r:
-        for name in ("well", "dead", "paused", "closed", "limited"):
-            await r.topic(name, 100)
-        await r.topic("behind", 2)
-        await r.topic("disabled", 0.001)
-        async with r.consuming(Seen(then=handle)) as host:
-            await r.admin.update("paused", state=State.PAUSED)
-            await r.admin.update(
-                "disabled", attributes={"push.url": "http://a/", "push.disabled": "it is gone: HTTP 410"}
-            )
-            await asyncio.sleep(1)
-            host.throttles.close("closed", WEEK, "out of order: 500")
-            host.throttles.limit("limited", 1.0, "429")
-            for name, n in (
-                ("disabled", 2),
-                ("paused", 3),
-                ("closed", 4),
-                ("limited", 90),
-                ("behind", 400),
-                ("well", 50),
-            ):
-                await r.producer.publish_many(name, [b"x"] * n)
-            await r.producer.publish("dead", b"dead")
-            await asyncio.sleep(2 * lag_sampler.LAG_S + 3)
-            seen = await saved(r)
+async def test_each_topic_in_trouble_is_named_with_its_cause_and_drain(r: Rig) -> None:
+    for name in ("well", "dead", "paused", "closed", "limited"):
+        await r.topic(name, 100)
+    await r.topic("behind", 2)
+    await r.topic("disabled", 0.001)
+    async with r.consuming(Seen(then=handle)) as host:
+        await r.admin.update("paused", state=State.PAUSED)
+        await r.admin.update("disabled", attributes={"push.url": "http://a/", "push.disabled": "it is gone: HTTP 410"})
+        await asyncio.sleep(1)
+        host.throttles.close("closed", WEEK, "out of order: 500")
+        host.throttles.limit("limited", 1.0, "429")
+        for name, n in (
+            ("disabled", 2),
+            ("paused", 3),
+            ("closed", 4),
+            ("limited", 90),
+            ("behind", 400),
+            ("well", 50),
+        ):
+            await r.producer.publish_many(name, [b"x"] * n)
+        await r.producer.publish("dead", b"dead")
+        await asyncio.sleep(2 * lag_sampler.LAG_S + 3)
+        seen = await saved(r)
     found = {topic.name: topic for topic in seen.troubled}
     assert {name: topic.cause for name, topic in found.items()} == {
         "closed": "closed",
@@ -87,17 +84,16 @@ async def test_each_topic_in_trouble_is_named_with_its_cause_and_drain() -> None
 
 
 @virtual
-async def test_a_host_reports_no_more_topics_than_readers_can_use() -> None:
-    async with rig() as r:
-        names = [f"t{i}" for i in range(troubled_topics.MOST + 20)]
-        for name in names:
-            await r.topic(name, 100)
-        async with r.consuming(bound({})) as host:
-            for i, name in enumerate(names):
-                await r.producer.publish_many(name, [b"x"] * (i + 1))
-            await asyncio.sleep(lag_sampler.LAG_S + 3)
-            await host.lag.look()
-            seen = host.statistics()
+async def test_a_host_reports_no_more_topics_than_readers_can_use(r: Rig) -> None:
+    names = [f"t{i}" for i in range(troubled_topics.MOST + 20)]
+    for name in names:
+        await r.topic(name, 100)
+    async with r.consuming(bound({})) as host:
+        for i, name in enumerate(names):
+            await r.producer.publish_many(name, [b"x"] * (i + 1))
+        await asyncio.sleep(lag_sampler.LAG_S + 3)
+        await host.lag.look()
+        seen = host.statistics()
     assert len(seen.troubled) == troubled_topics.MOST
     assert seen.in_trouble == len(names)
     assert seen.troubled[0].waiting == len(names), "those with the most messages"
@@ -105,37 +101,35 @@ async def test_a_host_reports_no_more_topics_than_readers_can_use() -> None:
 
 
 @virtual
-async def test_a_quiet_host_without_metrics_looks_once_a_minute() -> None:
-    async with rig() as r:
-        await r.topic("t", 100)
-        async with r.consuming(Seen()) as host:
-            await asyncio.sleep(lag_sampler.LAG_S + 5)
-            at, sampled = host.lag.sampled_at, 0
-            for _ in range(600):
-                await asyncio.sleep(1)
-                sampled += host.lag.sampled_at != at
-                at = host.lag.sampled_at
-            assert 8 <= sampled <= 11
+async def test_a_quiet_host_without_metrics_looks_once_a_minute(r: Rig) -> None:
+    await r.topic("t", 100)
+    async with r.consuming(Seen()) as host:
+        await asyncio.sleep(lag_sampler.LAG_S + 5)
+        at, sampled = host.lag.sampled_at, 0
+        for _ in range(600):
+            await asyncio.sleep(1)
+            sampled += host.lag.sampled_at != at
+            at = host.lag.sampled_at
+        assert 8 <= sampled <= 11
 
 
 @virtual
-async def test_what_somebody_looks_at_is_measured_each_second_and_nothing_else() -> None:
-    async with rig() as r:
-        for name, qps in (("shop.ep_1", 20), ("shop.ep_2", 5), ("other.ep_1", 10)):
-            await r.topic(name, qps)
-            await r.producer.publish_many(name, [b"x"] * 2_000)
-        async with r.consuming(Seen()) as host:
-            await asyncio.sleep(5)
-            assert host.statistics().watched == ()
-            await watches.note(r.db, "online", "shop", int(r.clock.now() * 1000), 15_000)
-            await asyncio.sleep(10)
-            [shop] = (await saved(r)).watched
-            assert shop.name == "shop"
-            assert abs(shop.second - r.clock.now()) <= 4
-            assert len(shop.starts) >= 6
-            assert set(shop.starts[1:]) == {25}, "the caps of its two endpoints, exactly"
-            await asyncio.sleep(20)
-            assert host.statistics().watched == (), "nobody looks any more"
+async def test_what_somebody_looks_at_is_measured_each_second_and_nothing_else(r: Rig) -> None:
+    for name, qps in (("shop.ep_1", 20), ("shop.ep_2", 5), ("other.ep_1", 10)):
+        await r.topic(name, qps)
+        await r.producer.publish_many(name, [b"x"] * 2_000)
+    async with r.consuming(Seen()) as host:
+        await asyncio.sleep(5)
+        assert host.statistics().watched == ()
+        await watches.note(r.db, "online", "shop", int(r.clock.now() * 1000), 15_000)
+        await asyncio.sleep(10)
+        [shop] = (await saved(r)).watched
+        assert shop.name == "shop"
+        assert abs(shop.second - r.clock.now()) <= 4
+        assert len(shop.starts) >= 6
+        assert set(shop.starts[1:]) == {25}, "the caps of its two endpoints, exactly"
+        await asyncio.sleep(20)
+        assert host.statistics().watched == (), "nobody looks any more"
 
 
 class Clock:

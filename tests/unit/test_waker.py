@@ -23,6 +23,8 @@ from support.recorded_events import RecordedEvents
 from support.virtual import virtual
 from support.waiting import until
 
+pytestmark = virtual
+
 
 class Told:
     """A store whose wake-ups are what is put here."""
@@ -74,7 +76,6 @@ class Bench:
         return group
 
 
-@virtual
 async def test_the_sweep_comes_to_every_queue_and_lane_once() -> None:
     bench = Bench(SLICES + 7)
     sweeping = asyncio.create_task(bench.waker.sweep())
@@ -84,7 +85,6 @@ async def test_the_sweep_comes_to_every_queue_and_lane_once() -> None:
     assert sorted(bench.lanes) == sorted(bench.groups)
 
 
-@virtual
 async def test_a_few_queues_are_swept_as_well() -> None:
     bench = Bench(3)
     sweeping = asyncio.create_task(bench.waker.sweep())
@@ -93,7 +93,6 @@ async def test_a_few_queues_are_swept_as_well() -> None:
     assert sorted(bench.woken) == sorted(bench.queues)
 
 
-@virtual
 async def test_a_sweep_that_began_before_the_host_had_groups_comes_to_them_as_soon() -> None:
     bench = Bench(0)
     sweeping = asyncio.create_task(bench.waker.sweep())
@@ -104,7 +103,6 @@ async def test_a_sweep_that_began_before_the_host_had_groups_comes_to_them_as_so
     assert bench.woken == [*bench.queues]
 
 
-@virtual
 async def test_a_store_in_doubt_has_queues_lanes_and_slots_looked_at() -> None:
     bench = Bench(2, None)
     group = bench.add("s", Kind.PRIORITY)
@@ -118,7 +116,6 @@ async def test_a_store_in_doubt_has_queues_lanes_and_slots_looked_at() -> None:
     assert bench.slots == [group.slot.address]
 
 
-@virtual
 async def test_a_look_at_everything_that_breaks_comes_again() -> None:
     bench, broken = Bench(2), 0
     bench.waker._broken = lambda: broken
@@ -132,7 +129,6 @@ async def test_a_look_at_everything_that_breaks_comes_again() -> None:
     assert bench.doubted == [*bench.groups]
 
 
-@virtual
 async def test_each_name_goes_where_it_belongs() -> None:
     bench = Bench(2, ["t0/0/p", "t1/0", "s/0/"])
     bench.waker.open()
@@ -142,7 +138,6 @@ async def test_each_name_goes_where_it_belongs() -> None:
     assert (bench.woken, bench.lanes, bench.slots) == (["t0/0/p"], ["t1/0"], ["s/0/"])
 
 
-@virtual
 async def test_a_read_that_was_under_way_when_the_store_came_to_doubt_is_made_once_more() -> None:
     """The store may have forgotten that the read armed the queue; the answer would say that nothing more is there."""
     bench = Bench(1, None)
