@@ -11,6 +11,8 @@ from support import rig
 from support.rig import Seen
 from support.virtual import virtual
 
+pytestmark = virtual
+
 LATE_S = 2.5
 HOUR_S = 3_600
 
@@ -33,7 +35,6 @@ class Leaping:
             self.suspended_s += by_s
 
 
-@virtual
 @pytest.mark.parametrize("how", ["corrected", "suspended"])
 async def test_delayed_messages_and_fixed_times_start_soon_after_the_clock_has_leapt_over_their_times(how: str) -> None:
     leaping = Leaping()
@@ -51,7 +52,6 @@ async def test_delayed_messages_and_fixed_times_start_soon_after_the_clock_has_l
             assert sorted(seen.payloads) == [b"a", b"b"]
 
 
-@virtual
 @pytest.mark.parametrize("how", ["corrected", "suspended"])
 async def test_a_group_with_a_small_quota_starts_in_its_next_second_where_the_clock_leaps_to_just_before_it(
     how: str,

@@ -15,29 +15,28 @@ from emq.storage import message
 from emq.storage.lane_store import LaneAdd
 from emq.storage.log_store import Put
 from emq.storage.message import Message
-from support.rig import Seen, rig, running
+from support.rig import Rig, Seen, running
 from support.virtual import virtual
 from support.waiting import until
 
 
 @virtual
-async def test_damaged_records_of_queues_and_lanes_are_dead_letters_and_the_rest_is_delivered() -> None:
-    async with rig() as r:
-        topic = await r.topic("t", 50, group_qps=50)
-        whole = [message.encode(f"id-{n}", b"%d" % n, None, 1, None) for n in range(4)]
-        cut, strange = whole[1][:-2], b'{"a stranger\'s": 1}'
-        await r.store.log.put([Put(topic.queue(0, 1), [whole[0], cut, strange, whole[3]])])
-        await r.store.lanes.add([LaneAdd("t/0", "waiting", cut, 1)])
-        seen = Seen()
-        async with running(r.host(seen)):
-            await until(lambda: len(seen) == 3)
-            await asyncio.sleep(3)
-            letters = [letter async for letter in dead_letters.find(r.store, topic)]
-        assert sorted(d.payload for d in seen.deliveries) == sorted([b"0", strange, b"3"])
-        assert {letter.id for letter in letters} == {"t/0/mid@2", "waiting"}
-        assert all(letter.payload == cut for letter in letters)
-        assert all("damaged" in letter.reason for letter in letters)
-        assert await r.lag("t") == 0
+async def test_damaged_records_of_queues_and_lanes_are_dead_letters_and_the_rest_is_delivered(r: Rig) -> None:
+    topic = await r.topic("t", 50, group_qps=50)
+    whole = [message.encode(f"id-{n}", b"%d" % n, None, 1, None) for n in range(4)]
+    cut, strange = whole[1][:-2], b'{"a stranger\'s": 1}'
+    await r.store.log.put([Put(topic.queue(0, 1), [whole[0], cut, strange, whole[3]])])
+    await r.store.lanes.add([LaneAdd("t/0", "waiting", cut, 1)])
+    seen = Seen()
+    async with running(r.host(seen)):
+        await until(lambda: len(seen) == 3)
+        await asyncio.sleep(3)
+        letters = [letter async for letter in dead_letters.find(r.store, topic)]
+    assert sorted(d.payload for d in seen.deliveries) == sorted([b"0", strange, b"3"])
+    assert {letter.id for letter in letters} == {"t/0/mid@2", "waiting"}
+    assert all(letter.payload == cut for letter in letters)
+    assert all("damaged" in letter.reason for letter in letters)
+    assert await r.lag("t") == 0
 
 
 async def test_a_damaged_record_of_a_merging_topic_is_a_dead_letter_and_a_strangers_member_is_delivered(

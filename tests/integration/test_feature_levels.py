@@ -22,7 +22,7 @@ from emq.runtime import errors
 from emq.topics import row_codec
 from support import level_host_process
 from support.emq_shell import opened, shell
-from support.rig import Seen, rig
+from support.rig import Rig, Seen, rig
 from support.virtual import virtual
 from support.waiting import until
 
@@ -263,48 +263,47 @@ def test_without_an_answer_about_the_hosts_nothing_is_raised(tmp_path: Path, mon
 
 
 @virtual
-async def test_a_host_that_a_raise_did_not_see_ends_though_the_catalog_does_not_change() -> None:
+async def test_a_host_that_a_raise_did_not_see_ends_though_the_catalog_does_not_change(r: Rig) -> None:
     """It was paused, say, until its session had ended."""
-    async with rig() as r:
+    await r.topic("orders", 10)
+    host = r.host(Seen())
+    task = asyncio.create_task(host.run())
+    await host.running.wait()
+
+    def raised(connection: sa.Connection) -> None:
+        levels.announce(connection, "online", 2)
+        levels.take_effect(connection, "online", 2)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(levels, "LEVEL", 2)
+        await r.db.run(raised)
+    with pytest.raises(errors.HostConflict, match=r"is at feature level 2, and this version .* up to level 1"):
+        async with asyncio.timeout(3):
+            await task
+
+
+@virtual
+async def test_an_environment_without_topics_begins_with_the_newest_level(r: Rig) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(levels, "LEVEL", 7)
+        assert await r.db.run(lambda c: levels.current(c, "online")) == 7
+    with pytest.raises(errors.HostConflict, match=r"is at feature level 7, and this version .* up to level 1"):
         await r.topic("orders", 10)
-        host = r.host(Seen())
-        task = asyncio.create_task(host.run())
-        await host.running.wait()
-
-        def raised(connection: sa.Connection) -> None:
-            levels.announce(connection, "online", 2)
-            levels.take_effect(connection, "online", 2)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(levels, "LEVEL", 2)
-            await r.db.run(raised)
-        with pytest.raises(errors.HostConflict, match=r"is at feature level 2, and this version .* up to level 1"):
-            async with asyncio.timeout(3):
-                await task
 
 
 @virtual
-async def test_an_environment_without_topics_begins_with_the_newest_level() -> None:
-    async with rig() as r:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(levels, "LEVEL", 7)
-            assert await r.db.run(lambda c: levels.current(c, "online")) == 7
-        with pytest.raises(errors.HostConflict, match=r"is at feature level 7, and this version .* up to level 1"):
-            await r.topic("orders", 10)
-
-
-@virtual
-async def test_a_field_that_nobody_knows_stops_its_topic_alone_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    async with rig() as r:
-        for name in ("orders", "fine"):
-            await r.topic(name, 100)
-        body = row_codec.encode(await r.catalog.get("orders"), 1).replace('"options":{', '"novel":1,"options":{')
-        change = sa.update(tables.topics).where(tables.topics.c.name == "orders").values(body=body)
-        await r.db.run(lambda c: c.execute(change))
-        for _ in range(5):
-            assert [topic.name for topic in await r.catalog.list()] == ["fine"]
-            assert [topic.name for topic in (await r.catalog.changes_since(0)).changed] == ["fine"]
-        version = await r.catalog.version()
-        await r.db.run(lambda c: c.execute(sa.update(tables.topics).values(version=version + 1)))
-        assert (await r.catalog.changes_since(version)).deleted == ["orders"], "a host that knows it stops it"
+async def test_a_field_that_nobody_knows_stops_its_topic_alone_with_one_line(
+    r: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("orders", "fine"):
+        await r.topic(name, 100)
+    body = row_codec.encode(await r.catalog.get("orders"), 1).replace('"options":{', '"novel":1,"options":{')
+    change = sa.update(tables.topics).where(tables.topics.c.name == "orders").values(body=body)
+    await r.db.run(lambda c: c.execute(change))
+    for _ in range(5):
+        assert [topic.name for topic in await r.catalog.list()] == ["fine"]
+        assert [topic.name for topic in (await r.catalog.changes_since(0)).changed] == ["fine"]
+    version = await r.catalog.version()
+    await r.db.run(lambda c: c.execute(sa.update(tables.topics).values(version=version + 1)))
+    assert (await r.catalog.changes_since(version)).deleted == ["orders"], "a host that knows it stops it"
     assert caplog.text.count("unknown field `novel`") == 1

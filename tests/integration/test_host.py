@@ -13,310 +13,277 @@ from emq.storage.message import Message
 from emq.topics.model import Kind, State
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
-from support.rig import Seen, bound, inversions, rig, running, starts_per_second
+from support.rig import Rig, Seen, bound, inversions, running, starts_per_second
 from support.virtual import virtual
 from support.waiting import until
 
-
-@virtual
-async def test_every_published_message_is_delivered_once_and_its_progress_is_saved() -> None:
-    async with rig() as r:
-        await r.topic("orders", 1_000)
-        sent = await r.producer.publish_many("orders", [b"%d" % i for i in range(2_500)])
-        seen = Seen()
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 2_500)
-        assert sorted(seen.ids) == sorted(sent)
-        assert {d.attempt for d in seen.deliveries} == {1}
-        assert await r.lag("orders") == 0
+pytestmark = virtual
 
 
-@virtual
-async def test_a_message_to_an_idle_group_starts_at_once() -> None:
-    async with rig() as r:
-        await r.topic("orders", 10)
-        seen = Seen()
-        async with r.consuming(seen):
-            await asyncio.sleep(5)  # idle, armed, the counter's first second is over
-            published = r.clock.now()
-            await r.producer.publish("orders", b"x")
-            await until(lambda: len(seen) == 1, step_s=0.0005)
-            assert r.clock.now() - published < 0.002
+async def test_every_published_message_is_delivered_once_and_its_progress_is_saved(r: Rig) -> None:
+    await r.topic("orders", 1_000)
+    sent = await r.producer.publish_many("orders", [b"%d" % i for i in range(2_500)])
+    seen = Seen()
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 2_500)
+    assert sorted(seen.ids) == sorted(sent)
+    assert {d.attempt for d in seen.deliveries} == {1}
+    assert await r.lag("orders") == 0
 
 
-@virtual
-async def test_one_handler_serves_thousands_of_topics() -> None:
-    async with rig() as r:
-        for i in range(200):
-            await r.topic(f"tenant.{i}", 5)
-            await r.producer.publish(f"tenant.{i}", b"hello")
-        seen = Seen()
-        async with r.consuming(bound({"tenant.*": seen.on("h")})):
-            await until(lambda: len(seen) == 200)
-        assert {d.topic for d in seen.deliveries} == {f"tenant.{i}" for i in range(200)}
-
-
-@virtual
-async def test_a_topic_without_a_handler_keeps_its_messages() -> None:
-    async with rig() as r:
-        await r.topic("orders")
+async def test_a_message_to_an_idle_group_starts_at_once(r: Rig) -> None:
+    await r.topic("orders", 10)
+    seen = Seen()
+    async with r.consuming(seen):
+        await asyncio.sleep(5)  # idle, armed, the counter's first second is over
+        published = r.clock.now()
         await r.producer.publish("orders", b"x")
-        async with r.consuming(bound({"other": Seen().on("h")})):
-            await asyncio.sleep(3)
-        assert await r.lag("orders") == 1
+        await until(lambda: len(seen) == 1, step_s=0.0005)
+        assert r.clock.now() - published < 0.002
 
 
-@virtual
-async def test_a_backlog_is_served_highest_priority_first_without_an_inversion() -> None:
-    async with rig() as r:
-        await r.topic("orders", 20)
-        for priority in ("low", "mid", "high"):
-            await r.producer.publish_many("orders", [priority] * 25, priority=priority)
-        seen = Seen()
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 75)
-        assert [d.priority for d in seen.deliveries] == [0] * 25 + [1] * 25 + [2] * 25
-        assert inversions(seen.deliveries) == []
+async def test_one_handler_serves_thousands_of_topics(r: Rig) -> None:
+    for i in range(200):
+        await r.topic(f"tenant.{i}", 5)
+        await r.producer.publish(f"tenant.{i}", b"hello")
+    seen = Seen()
+    async with r.consuming(bound({"tenant.*": seen.on("h")})):
+        await until(lambda: len(seen) == 200)
+    assert {d.topic for d in seen.deliveries} == {f"tenant.{i}" for i in range(200)}
 
 
-@virtual
-async def test_a_high_message_that_arrives_last_goes_before_the_backlog_below_it() -> None:
-    async with rig() as r:
-        await r.topic("orders", 10)
-        await r.producer.publish_many("orders", [b"low"] * 100, priority="low")
-        seen = Seen()
-        async with r.consuming(seen):
-            await until(lambda: len(seen) >= 20)
-            await r.producer.publish_many("orders", [b"high"] * 3, priority="high")
-            await until(lambda: len(seen) == 40)
-        assert seen.payloads.index(b"high") <= 30  # the rest of the running second's quota may be spent
-        assert seen.payloads.count(b"high") == 3
-        first = seen.payloads.index(b"high")
-        assert seen.payloads[first : first + 3] == [b"high"] * 3
-        assert inversions(seen.deliveries) == []
+async def test_a_topic_without_a_handler_keeps_its_messages(r: Rig) -> None:
+    await r.topic("orders")
+    await r.producer.publish("orders", b"x")
+    async with r.consuming(bound({"other": Seen().on("h")})):
+        await asyncio.sleep(3)
+    assert await r.lag("orders") == 1
 
 
-@virtual
+async def test_a_backlog_is_served_highest_priority_first_without_an_inversion(r: Rig) -> None:
+    await r.topic("orders", 20)
+    for priority in ("low", "mid", "high"):
+        await r.producer.publish_many("orders", [priority] * 25, priority=priority)
+    seen = Seen()
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 75)
+    assert [d.priority for d in seen.deliveries] == [0] * 25 + [1] * 25 + [2] * 25
+    assert inversions(seen.deliveries) == []
+
+
+async def test_a_high_message_that_arrives_last_goes_before_the_backlog_below_it(r: Rig) -> None:
+    await r.topic("orders", 10)
+    await r.producer.publish_many("orders", [b"low"] * 100, priority="low")
+    seen = Seen()
+    async with r.consuming(seen):
+        await until(lambda: len(seen) >= 20)
+        await r.producer.publish_many("orders", [b"high"] * 3, priority="high")
+        await until(lambda: len(seen) == 40)
+    assert seen.payloads.index(b"high") <= 30  # the rest of the running second's quota may be spent
+    assert seen.payloads.count(b"high") == 3
+    first = seen.payloads.index(b"high")
+    assert seen.payloads[first : first + 3] == [b"high"] * 3
+    assert inversions(seen.deliveries) == []
+
+
 @pytest.mark.parametrize("slow", [4, 6, 7])
-async def test_what_the_store_holds_of_a_higher_priority_goes_before_what_is_buffered_of_a_lower(slow: int) -> None:
+async def test_what_the_store_holds_of_a_higher_priority_goes_before_what_is_buffered_of_a_lower(
+    r: Rig, slow: int
+) -> None:
     """A handler that waits in the middle of a second has the buffer filled again there, and half empty at the next."""
 
     async def pause(m: Message) -> None:
         if m.payload.startswith(b"slow"):
             await asyncio.sleep(0.3)
 
-    async with rig() as r:
-        await r.topic("orders", 10)
-        for priority in ("low", "mid", "high"):
-            bodies = [b"slow" if i % 10 == slow else b"quick" for i in range(80)]
-            await r.producer.publish_many("orders", bodies, priority=priority)
-        seen = Seen(pause)
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 240, timeout_s=60)
-        assert [d.priority for d in seen.deliveries] == [0] * 80 + [1] * 80 + [2] * 80
+    await r.topic("orders", 10)
+    for priority in ("low", "mid", "high"):
+        bodies = [b"slow" if i % 10 == slow else b"quick" for i in range(80)]
+        await r.producer.publish_many("orders", bodies, priority=priority)
+    seen = Seen(pause)
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 240, timeout_s=60)
+    assert [d.priority for d in seen.deliveries] == [0] * 80 + [1] * 80 + [2] * 80
 
 
-@virtual
-async def test_a_retry_goes_before_lower_priorities_when_it_is_due() -> None:
+async def test_a_retry_goes_before_lower_priorities_when_it_is_due(r: Rig) -> None:
     async def fail_high_once(m: Message) -> None:
         if m.priority == 0 and m.attempt == 1:
             raise ValueError("once")
 
-    async with rig() as r:
-        await r.topic("orders", 10, backoff_s=(2.0,), jitter=0.0)
-        await r.producer.publish_many("orders", [b"low"] * 60, priority="low")
-        await r.producer.publish("orders", b"high", priority="high")
-        seen = Seen(fail_high_once)
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 62)
-        assert [d.attempt for d in seen.deliveries if d.priority == 0] == [1, 2]
-        assert inversions(seen.deliveries) == []
+    await r.topic("orders", 10, backoff_s=(2.0,), jitter=0.0)
+    await r.producer.publish_many("orders", [b"low"] * 60, priority="low")
+    await r.producer.publish("orders", b"high", priority="high")
+    seen = Seen(fail_high_once)
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 62)
+    assert [d.attempt for d in seen.deliveries if d.priority == 0] == [1, 2]
+    assert inversions(seen.deliveries) == []
 
 
-@virtual
-async def test_low_messages_that_are_due_and_may_not_start_keep_no_higher_one_in_the_lane() -> None:
-    async with rig() as r:
-        await r.topic("orders", 10, group_qps=10)
-        await r.producer.publish_many("orders", [b"mid"] * 300, priority="mid")
-        for i in range(100):
-            await r.producer.publish("orders", f"low{i}", priority="low", delay_ms=1_000)
-        at = r.clock.now() + 5
-        await r.producer.publish("orders", b"high", priority="high", at=at)
-        seen = Seen()
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 401, 60)
-        [high] = [d for d in seen.deliveries if d.priority == 0]
-        assert high.started_us / 1e6 < at + 1.3, "a second of quota, and a quarter to look at what is crowded"
-        assert inversions(seen.deliveries) == []
+async def test_low_messages_that_are_due_and_may_not_start_keep_no_higher_one_in_the_lane(r: Rig) -> None:
+    await r.topic("orders", 10, group_qps=10)
+    await r.producer.publish_many("orders", [b"mid"] * 300, priority="mid")
+    for i in range(100):
+        await r.producer.publish("orders", f"low{i}", priority="low", delay_ms=1_000)
+    at = r.clock.now() + 5
+    await r.producer.publish("orders", b"high", priority="high", at=at)
+    seen = Seen()
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 401, 60)
+    [high] = [d for d in seen.deliveries if d.priority == 0]
+    assert high.started_us / 1e6 < at + 1.3, "a second of quota, and a quarter to look at what is crowded"
+    assert inversions(seen.deliveries) == []
 
 
-@virtual
-async def test_weights_share_a_backlog_in_proportion() -> None:
-    async with rig() as r:
-        await r.topic("orders", 20, priority_policy="weighted", weights=(5.0, 3.0, 2.0))
-        for priority in ("high", "mid", "low"):
-            await r.producer.publish_many("orders", [priority] * 100, priority=priority)
-        seen = Seen()
-        async with r.consuming(seen):
-            await until(lambda: len(seen) >= 100)
-        first = [d.priority for d in seen.deliveries[:100]]
-        assert [first.count(p) for p in range(3)] == [50, 30, 20]
+async def test_weights_share_a_backlog_in_proportion(r: Rig) -> None:
+    await r.topic("orders", 20, priority_policy="weighted", weights=(5.0, 3.0, 2.0))
+    for priority in ("high", "mid", "low"):
+        await r.producer.publish_many("orders", [priority] * 100, priority=priority)
+    seen = Seen()
+    async with r.consuming(seen):
+        await until(lambda: len(seen) >= 100)
+    first = [d.priority for d in seen.deliveries[:100]]
+    assert [first.count(p) for p in range(3)] == [50, 30, 20]
 
 
-@virtual
 @pytest.mark.parametrize(("qps", "group_qps"), [(7.0, 50.0), (2.5, 50.0), (0.5, 50.0), (103.0, 25.0)])
 async def test_a_topic_starts_in_an_aligned_second_what_its_quota_allows_and_no_group_is_left_behind(
-    qps: float, group_qps: float
+    r: Rig, qps: float, group_qps: float
 ) -> None:
     from emq.topics.model import MICRO, quotas
 
-    async with rig() as r:
-        topic = await r.topic("orders", qps, group_qps=group_qps)
-        await r.producer.publish_many("orders", [b"x"] * int(qps * 25))
-        seen = Seen()
-        async with r.consuming(seen):
-            await asyncio.sleep(20)
-        counts = starts_per_second(seen.deliveries)
-        full = range(min(s for _, s in counts) + 1, max(s for _, s in counts))
-        for second in full:
-            assert counts["orders", second] == topic.division.total.allowance(second)
-        of_groups = Counter(d.group for d in seen.deliveries if d.started_us // MICRO in full)
-        for group, quota in enumerate(quotas(topic)):
-            assert abs(of_groups[group] - quota * len(full)) <= len(full)
+    topic = await r.topic("orders", qps, group_qps=group_qps)
+    await r.producer.publish_many("orders", [b"x"] * int(qps * 25))
+    seen = Seen()
+    async with r.consuming(seen):
+        await asyncio.sleep(20)
+    counts = starts_per_second(seen.deliveries)
+    full = range(min(s for _, s in counts) + 1, max(s for _, s in counts))
+    for second in full:
+        assert counts["orders", second] == topic.division.total.allowance(second)
+    of_groups = Counter(d.group for d in seen.deliveries if d.started_us // MICRO in full)
+    for group, quota in enumerate(quotas(topic)):
+        assert abs(of_groups[group] - quota * len(full)) <= len(full)
 
 
-@virtual
-async def test_retries_count_against_the_cap() -> None:
+async def test_retries_count_against_the_cap(r: Rig) -> None:
     async def fail_twice(m: Message) -> None:
         if m.attempt < 3:
             raise ValueError("again")
 
-    async with rig() as r:
-        await r.topic("orders", 10, backoff_s=(0.3,), jitter=0.5)
-        await r.producer.publish_many("orders", [b"x"] * 40)
-        seen = Seen(fail_twice)
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 120)
-        assert max(starts_per_second(seen.deliveries).values()) == 10
+    await r.topic("orders", 10, backoff_s=(0.3,), jitter=0.5)
+    await r.producer.publish_many("orders", [b"x"] * 40)
+    seen = Seen(fail_twice)
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 120)
+    assert max(starts_per_second(seen.deliveries).values()) == 10
 
 
-@virtual
-async def test_smooth_pacing_stays_under_quota_and_burst_in_any_sliding_second() -> None:
-    async with rig() as r:
-        await r.topic("orders", 40, pacing="smooth", burst=4)
-        await r.producer.publish_many("orders", [b"x"] * 400)
-        seen = Seen()
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 400)
-        starts = [d.started_us for d in seen.deliveries]
-        for i, start in enumerate(starts):
-            assert sum(1 for s in starts[i:] if s < start + 1_000_000) <= 44
-        assert (starts[-1] - starts[0]) / 1e6 < 400 / 40 * 1.02
+async def test_smooth_pacing_stays_under_quota_and_burst_in_any_sliding_second(r: Rig) -> None:
+    await r.topic("orders", 40, pacing="smooth", burst=4)
+    await r.producer.publish_many("orders", [b"x"] * 400)
+    seen = Seen()
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 400)
+    starts = [d.started_us for d in seen.deliveries]
+    for i, start in enumerate(starts):
+        assert sum(1 for s in starts[i:] if s < start + 1_000_000) <= 44
+    assert (starts[-1] - starts[0]) / 1e6 < 400 / 40 * 1.02
 
 
-@virtual
-async def test_a_new_qps_counts_while_the_host_runs() -> None:
-    async with rig() as r:
-        await r.topic("orders", 5)
-        await r.producer.publish_many("orders", [b"x"] * 300)
-        seen = Seen()
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 10)
-            await r.admin.update("orders", qps=30)
-            await until(lambda: len(seen) >= 160)
-            await r.admin.update("orders", qps=2)
-            await asyncio.sleep(0.1)  # the catalog is looked at every 50 ms
-            before, since = len(seen), int(r.clock.now()) + 1
-            await asyncio.sleep(10)
-        counts = starts_per_second(seen.deliveries)
-        assert 30 in counts.values()
-        assert max(counts.values()) <= 30
-        assert len(seen) - before in range(19, 23)
-        assert max(n for (_, s), n in counts.items() if s >= since) == 2
+async def test_a_new_qps_counts_while_the_host_runs(r: Rig) -> None:
+    await r.topic("orders", 5)
+    await r.producer.publish_many("orders", [b"x"] * 300)
+    seen = Seen()
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 10)
+        await r.admin.update("orders", qps=30)
+        await until(lambda: len(seen) >= 160)
+        await r.admin.update("orders", qps=2)
+        await asyncio.sleep(0.1)  # the catalog is looked at every 50 ms
+        before, since = len(seen), int(r.clock.now()) + 1
+        await asyncio.sleep(10)
+    counts = starts_per_second(seen.deliveries)
+    assert 30 in counts.values()
+    assert max(counts.values()) <= 30
+    assert len(seen) - before in range(19, 23)
+    assert max(n for (_, s), n in counts.items() if s >= since) == 2
 
 
-@virtual
-async def test_pause_stops_starting_and_resume_goes_on_with_nothing_lost() -> None:
-    async with rig() as r:
-        await r.topic("orders", 20)
-        sent = await r.producer.publish_many("orders", [b"x"] * 100)
-        seen = Seen()
-        async with r.consuming(seen):
-            await until(lambda: len(seen) >= 30)
-            await r.admin.set_state("orders", State.PAUSED)
-            await asyncio.sleep(0.2)
-            paused_at = len(seen)
-            sent.append(await r.producer.publish("orders", b"while paused"))
-            await asyncio.sleep(5)
-            assert len(seen) == paused_at
-            await r.admin.set_state("orders", State.ACTIVE)
-            await until(lambda: len(seen) == 101)
-        assert sorted(seen.ids) == sorted(sent)
+async def test_pause_stops_starting_and_resume_goes_on_with_nothing_lost(r: Rig) -> None:
+    await r.topic("orders", 20)
+    sent = await r.producer.publish_many("orders", [b"x"] * 100)
+    seen = Seen()
+    async with r.consuming(seen):
+        await until(lambda: len(seen) >= 30)
+        await r.admin.set_state("orders", State.PAUSED)
+        await asyncio.sleep(0.2)
+        paused_at = len(seen)
+        sent.append(await r.producer.publish("orders", b"while paused"))
+        await asyncio.sleep(5)
+        assert len(seen) == paused_at
+        await r.admin.set_state("orders", State.ACTIVE)
+        await until(lambda: len(seen) == 101)
+    assert sorted(seen.ids) == sorted(sent)
 
 
-@virtual
-async def test_due_retries_of_a_paused_topic_wait_without_being_asked_for() -> None:
+async def test_due_retries_of_a_paused_topic_wait_without_being_asked_for(r: Rig) -> None:
     async def fail_once(m: Message) -> None:
         if m.attempt == 1:
             raise ValueError("once")
 
-    async with rig() as r:
-        await r.topic("orders", 50, backoff_s=(2.0,))
-        await r.producer.publish_many("orders", [b"x"] * 10)
-        seen = Seen(fail_once)
-        store = FaultyStore(MemoryStore(r.world))
-        async with r.consuming(seen, store=store):
-            await until(lambda: len(seen) == 10)
-            await asyncio.sleep(0.5)
-            await r.admin.set_state("orders", State.PAUSED)
-            await asyncio.sleep(5)
-            claims = store.lanes.calls["claim"]
-            await asyncio.sleep(100)
-            assert len(seen) == 10
-            assert store.lanes.calls["claim"] == claims
-            await r.admin.set_state("orders", State.ACTIVE)
-            await until(lambda: len(seen) == 20, 5)
+    await r.topic("orders", 50, backoff_s=(2.0,))
+    await r.producer.publish_many("orders", [b"x"] * 10)
+    seen = Seen(fail_once)
+    store = FaultyStore(MemoryStore(r.world))
+    async with r.consuming(seen, store=store):
+        await until(lambda: len(seen) == 10)
+        await asyncio.sleep(0.5)
+        await r.admin.set_state("orders", State.PAUSED)
+        await asyncio.sleep(5)
+        claims = store.lanes.calls["claim"]
+        await asyncio.sleep(100)
+        assert len(seen) == 10
+        assert store.lanes.calls["claim"] == claims
+        await r.admin.set_state("orders", State.ACTIVE)
+        await until(lambda: len(seen) == 20, 5)
 
 
-@virtual
-async def test_idle_queues_cost_one_look_each_in_two_minutes() -> None:
-    async with rig() as r:
-        for i in range(40):
-            await r.topic(f"tenant.{i}", 100)
-        store = FaultyStore(MemoryStore(r.world))
-        async with r.consuming(Seen(), store=store, catalog_poll_s=0.5):
-            await asyncio.sleep(10)
-            reads, claims = store.log.noted("read"), store.lanes.noted("claim")
-            before, queries = dict(store.lanes.calls), r.db.calls
-            await asyncio.sleep(240)
-            # The lag loop counts what lies in the lanes once a minute, all of them in one call.
-            assert store.lanes.calls["inspect"] - before["inspect"] <= 4
-            apart = {"claim": 0, "inspect": 0}
-            assert {**store.lanes.calls, **apart} == {**before, **apart}
-            assert sum(map(len, claims)) <= 2 * 40 * 2 + 10
-            assert sum(map(len, reads)) <= 2 * 40 * 2 * 3 + 10
-            assert r.db.calls - queries <= 240 * 2 + 60  # the catalog's version twice a second, a sign of life
+async def test_idle_queues_cost_one_look_each_in_two_minutes(r: Rig) -> None:
+    for i in range(40):
+        await r.topic(f"tenant.{i}", 100)
+    store = FaultyStore(MemoryStore(r.world))
+    async with r.consuming(Seen(), store=store, catalog_poll_s=0.5):
+        await asyncio.sleep(10)
+        reads, claims = store.log.noted("read"), store.lanes.noted("claim")
+        before, queries = dict(store.lanes.calls), r.db.calls
+        await asyncio.sleep(240)
+        # The lag loop counts what lies in the lanes once a minute, all of them in one call.
+        assert store.lanes.calls["inspect"] - before["inspect"] <= 4
+        apart = {"claim": 0, "inspect": 0}
+        assert {**store.lanes.calls, **apart} == {**before, **apart}
+        assert sum(map(len, claims)) <= 2 * 40 * 2 + 10
+        assert sum(map(len, reads)) <= 2 * 40 * 2 * 3 + 10
+        assert r.db.calls - queries <= 240 * 2 + 60  # the catalog's version twice a second, a sign of life
 
 
-@virtual
-async def test_a_message_of_a_lane_whose_wake_up_was_lost_starts_within_two_minutes() -> None:
+async def test_a_message_of_a_lane_whose_wake_up_was_lost_starts_within_two_minutes(r: Rig) -> None:
     """Lost in a way that the store cannot tell: as when a replica takes over that had not heard of the arming."""
-    async with rig() as r:
-        await r.topic("orders", 50, pacing="window")
-        await r.topic("ranked", 50, kind=Kind.PRIORITY)
-        seen, store = Seen(), FaultyStore(MemoryStore(r.world))
-        async with r.consuming(seen, store=store):
-            await asyncio.sleep(5)
-            store.real._wakeups.wake = lambda name: None  # type: ignore[method-assign]
-            await r.producer.publish("orders", b"late", delay_ms=1_000)
-            await r.producer.publish("ranked", b"late", delay_ms=1_000, priority=20)
-            await asyncio.sleep(5)
-            assert len(seen) == 0, "nothing told the host"
-            await until(lambda: len(seen) == 2, SWEEP_S + 2)
+    await r.topic("orders", 50, pacing="window")
+    await r.topic("ranked", 50, kind=Kind.PRIORITY)
+    seen, store = Seen(), FaultyStore(MemoryStore(r.world))
+    async with r.consuming(seen, store=store):
+        await asyncio.sleep(5)
+        store.real._wakeups.wake = lambda name: None  # type: ignore[method-assign]
+        await r.producer.publish("orders", b"late", delay_ms=1_000)
+        await r.producer.publish("ranked", b"late", delay_ms=1_000, priority=20)
+        await asyncio.sleep(5)
+        assert len(seen) == 0, "nothing told the host"
+        await until(lambda: len(seen) == 2, SWEEP_S + 2)
 
 
-@virtual
-async def test_a_loop_that_breaks_is_counted_and_starts_again_while_the_others_go_on() -> None:
+async def test_a_loop_that_breaks_is_counted_and_starts_again_while_the_others_go_on(r: Rig) -> None:
     runs = []
 
     async def broken() -> None:
@@ -324,72 +291,62 @@ async def test_a_loop_that_breaks_is_counted_and_starts_again_while_the_others_g
         await asyncio.sleep(1.5)
         raise ZeroDivisionError("a bug")
 
-    async with rig() as r:
-        await r.topic("orders", 50)
-        await r.producer.publish_many("orders", [b"x"] * 20)
-        seen = Seen()
-        host = r.host(seen, checkpoint_s=1_000.0)
-        host.waker.sweep = broken  # type: ignore[method-assign]
-        async with running(host):
-            await until(lambda: len(seen) == 20)
-            await until(lambda: len(runs) == 3, 20)
-            assert host.statistics().totals.broken == host.guard.broken["sweep"] == 2
-            host.guard.broken.clear()
-        assert [round(b - a, 3) for a, b in itertools.pairwise(runs)] == [2.5, 2.5]
-        assert await r.lag("orders") == 0
+    await r.topic("orders", 50)
+    await r.producer.publish_many("orders", [b"x"] * 20)
+    seen = Seen()
+    host = r.host(seen, checkpoint_s=1_000.0)
+    host.waker.sweep = broken  # type: ignore[method-assign]
+    async with running(host):
+        await until(lambda: len(seen) == 20)
+        await until(lambda: len(runs) == 3, 20)
+        assert host.statistics().totals.broken == host.guard.broken["sweep"] == 2
+        host.guard.broken.clear()
+    assert [round(b - a, 3) for a, b in itertools.pairwise(runs)] == [2.5, 2.5]
+    assert await r.lag("orders") == 0
 
 
-@virtual
-async def test_a_draining_topic_is_consumed_to_the_end() -> None:
-    async with rig() as r:
-        await r.topic("orders", 20)
-        await r.producer.publish_many("orders", [b"x"] * 50)
-        await r.admin.set_state("orders", State.DRAINING)
-        seen = Seen()
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 50)
+async def test_a_draining_topic_is_consumed_to_the_end(r: Rig) -> None:
+    await r.topic("orders", 20)
+    await r.producer.publish_many("orders", [b"x"] * 50)
+    await r.admin.set_state("orders", State.DRAINING)
+    seen = Seen()
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 50)
 
 
-@virtual
-async def test_topics_created_and_deleted_while_the_host_runs_are_followed() -> None:
-    async with rig() as r:
-        seen = Seen()
-        async with r.consuming(seen) as host:
-            await r.topic("late", 10)
-            await r.producer.publish("late", b"x")
-            await until(lambda: len(seen) == 1)
-            await asyncio.sleep(0.5)
-            await r.admin.delete("late")
-            await until(lambda: not host.ownership.groups)
+async def test_topics_created_and_deleted_while_the_host_runs_are_followed(r: Rig) -> None:
+    seen = Seen()
+    async with r.consuming(seen) as host:
+        await r.topic("late", 10)
+        await r.producer.publish("late", b"x")
+        await until(lambda: len(seen) == 1)
+        await asyncio.sleep(0.5)
+        await r.admin.delete("late")
+        await until(lambda: not host.ownership.groups)
 
 
-@virtual
-async def test_a_topic_deleted_and_created_again_between_two_looks_is_consumed() -> None:
-    async with rig() as r:
+async def test_a_topic_deleted_and_created_again_between_two_looks_is_consumed(r: Rig) -> None:
+    await r.topic("orders", 10)
+    seen = Seen()
+    async with r.consuming(seen, catalog_poll_s=2.0):
+        await asyncio.sleep(0.5)
+        await r.admin.delete("orders")
         await r.topic("orders", 10)
-        seen = Seen()
-        async with r.consuming(seen, catalog_poll_s=2.0):
-            await asyncio.sleep(0.5)
-            await r.admin.delete("orders")
-            await r.topic("orders", 10)
-            await r.producer.publish("orders", b"second life")
-            await until(lambda: len(seen) == 1, 10)
+        await r.producer.publish("orders", b"second life")
+        await until(lambda: len(seen) == 1, 10)
 
 
-@virtual
-async def test_a_backlog_in_one_group_uses_the_topics_whole_quota_and_never_more() -> None:
-    async with rig() as r:
-        await r.topic("orders", 30, group_qps=10)
-        await r.producer.publish_many("orders", [b"x"] * 120, key="all in one group")
-        seen = Seen()
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 120)
-        assert len({d.group for d in seen.deliveries}) == 1
-        assert max(starts_per_second(seen.deliveries).values()) == 30
+async def test_a_backlog_in_one_group_uses_the_topics_whole_quota_and_never_more(r: Rig) -> None:
+    await r.topic("orders", 30, group_qps=10)
+    await r.producer.publish_many("orders", [b"x"] * 120, key="all in one group")
+    seen = Seen()
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 120)
+    assert len({d.group for d in seen.deliveries}) == 1
+    assert max(starts_per_second(seen.deliveries).values()) == 30
 
 
-@virtual
-async def test_messages_of_one_key_run_one_at_a_time_and_in_order() -> None:
+async def test_messages_of_one_key_run_one_at_a_time_and_in_order(r: Rig) -> None:
     running: set[str] = set()
 
     async def slow(m: Message) -> None:
@@ -399,22 +356,20 @@ async def test_messages_of_one_key_run_one_at_a_time_and_in_order() -> None:
         await asyncio.sleep(0.003 + int(m.payload) % 7 / 1000)
         running.remove(m.key)
 
-    async with rig() as r:
-        await r.topic("orders", 2_000)
-        for i in range(40):
-            await r.producer.publish_many("orders", [b"%d" % (i * 5 + k) for k in range(5)], keys=list("abcde"))
-        seen = Seen(slow)
-        async with r.consuming(seen) as host:
-            await until(lambda: len(seen) == 200)
-        assert host.work.endings.failed == 0
-        assert seen.most_running > 1
-        for key in "abcde":
-            order = [int(d.payload) for d in seen.deliveries if d.key == key]
-            assert order == sorted(order)
+    await r.topic("orders", 2_000)
+    for i in range(40):
+        await r.producer.publish_many("orders", [b"%d" % (i * 5 + k) for k in range(5)], keys=list("abcde"))
+    seen = Seen(slow)
+    async with r.consuming(seen) as host:
+        await until(lambda: len(seen) == 200)
+    assert host.work.endings.failed == 0
+    assert seen.most_running > 1
+    for key in "abcde":
+        order = [int(d.payload) for d in seen.deliveries if d.key == key]
+        assert order == sorted(order)
 
 
-@virtual
-async def test_messages_of_one_key_in_two_priorities_run_one_at_a_time() -> None:
+async def test_messages_of_one_key_in_two_priorities_run_one_at_a_time(r: Rig) -> None:
     running = 0
 
     async def slow(m: Message) -> None:
@@ -424,111 +379,98 @@ async def test_messages_of_one_key_in_two_priorities_run_one_at_a_time() -> None
         await asyncio.sleep(0.02)
         running -= 1
 
-    async with rig() as r:
-        await r.topic("orders", 40)
-        for i in range(20):
-            await r.producer.publish("orders", b"%d" % i, key="k", priority="high" if i % 3 == 0 else "low")
-        seen = Seen(slow)
-        async with r.consuming(seen) as host:
-            await until(lambda: len(seen) == 20)
-        assert host.work.endings.failed == 0
-        for priority in (0, 2):
-            order = [int(d.payload) for d in seen.deliveries if d.priority == priority]
-            assert order == sorted(order)
+    await r.topic("orders", 40)
+    for i in range(20):
+        await r.producer.publish("orders", b"%d" % i, key="k", priority="high" if i % 3 == 0 else "low")
+    seen = Seen(slow)
+    async with r.consuming(seen) as host:
+        await until(lambda: len(seen) == 20)
+    assert host.work.endings.failed == 0
+    for priority in (0, 2):
+        order = [int(d.payload) for d in seen.deliveries if d.priority == priority]
+        assert order == sorted(order)
 
 
-@virtual
-async def test_a_hole_is_skipped_and_progress_passes_it() -> None:
-    async with rig() as r:
-        await r.topic("orders", 50, priorities=("only",))
-        await r.producer.publish_many("orders", [b"%d" % i for i in range(10)])
-        for offset in (1, 4, 5, 10):
-            assert r.store.real.lose("orders/0/only", offset)
-        seen = Seen()
-        async with r.consuming(seen) as host:
-            await until(lambda: len(seen) == 6)
-            await asyncio.sleep(1)
-            assert host.work.puller.holes == 4
-        assert await r.checkpointed("orders/0/only") == 11
+async def test_a_hole_is_skipped_and_progress_passes_it(r: Rig) -> None:
+    await r.topic("orders", 50, priorities=("only",))
+    await r.producer.publish_many("orders", [b"%d" % i for i in range(10)])
+    for offset in (1, 4, 5, 10):
+        assert r.store.real.lose("orders/0/only", offset)
+    seen = Seen()
+    async with r.consuming(seen) as host:
+        await until(lambda: len(seen) == 6)
+        await asyncio.sleep(1)
+        assert host.work.puller.holes == 4
+    assert await r.checkpointed("orders/0/only") == 11
 
 
-@virtual
-async def test_a_body_that_is_not_a_message_is_delivered_as_it_is() -> None:
+async def test_a_body_that_is_not_a_message_is_delivered_as_it_is(r: Rig) -> None:
     from emq.storage.log_store import Put
 
-    async with rig() as r:
-        await r.topic("orders", 50, priorities=("only",))
-        await r.store.log.put([Put("orders/0/only", [b"\xc1 not ours"])])
-        seen = Seen()
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 1)
-        assert seen.payloads == [b"\xc1 not ours"]
-        assert await r.lag("orders") == 0
+    await r.topic("orders", 50, priorities=("only",))
+    await r.store.log.put([Put("orders/0/only", [b"\xc1 not ours"])])
+    seen = Seen()
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 1)
+    assert seen.payloads == [b"\xc1 not ours"]
+    assert await r.lag("orders") == 0
 
 
-@virtual
-async def test_consumed_messages_leave_the_store_and_stay_for_the_retention() -> None:
-    async with rig() as r:
-        await r.topic("short", 50, priorities=("p",))
-        await r.topic("kept", 50, priorities=("p",), retention_s=30)
-        for name in ("short", "kept"):
-            await r.producer.publish_many(name, [b"x"] * 10)
-        seen = Seen()
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 20)
-            await asyncio.sleep(10)
-            bounds = await r.store.log.bounds(["short/0/p", "kept/0/p"])
-            assert [b.head for b in bounds] == [11, 1]
-            await asyncio.sleep(40)
-            [kept] = await r.store.log.bounds(["kept/0/p"])
-            assert kept.head == 11
+async def test_consumed_messages_leave_the_store_and_stay_for_the_retention(r: Rig) -> None:
+    await r.topic("short", 50, priorities=("p",))
+    await r.topic("kept", 50, priorities=("p",), retention_s=30)
+    for name in ("short", "kept"):
+        await r.producer.publish_many(name, [b"x"] * 10)
+    seen = Seen()
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 20)
+        await asyncio.sleep(10)
+        bounds = await r.store.log.bounds(["short/0/p", "kept/0/p"])
+        assert [b.head for b in bounds] == [11, 1]
+        await asyncio.sleep(40)
+        [kept] = await r.store.log.bounds(["kept/0/p"])
+        assert kept.head == 11
 
 
-@virtual
-async def test_a_long_retention_does_not_hold_up_a_short_one() -> None:
-    async with rig() as r:
-        await r.topic("long", 50, priorities=("p",), retention_s=3_000)
-        await r.topic("short", 50, priorities=("p",), retention_s=5)
-        seen = Seen()
-        async with r.consuming(seen):
-            await r.producer.publish("long", b"x")
-            await asyncio.sleep(5)
-            await r.producer.publish("short", b"x")
-            await asyncio.sleep(60)
-            [short] = await r.store.log.bounds(["short/0/p"])
-            assert short.head == 2
+async def test_a_long_retention_does_not_hold_up_a_short_one(r: Rig) -> None:
+    await r.topic("long", 50, priorities=("p",), retention_s=3_000)
+    await r.topic("short", 50, priorities=("p",), retention_s=5)
+    seen = Seen()
+    async with r.consuming(seen):
+        await r.producer.publish("long", b"x")
+        await asyncio.sleep(5)
+        await r.producer.publish("short", b"x")
+        await asyncio.sleep(60)
+        [short] = await r.store.log.bounds(["short/0/p"])
+        assert short.head == 2
 
 
-@virtual
-async def test_a_high_message_passes_a_backlog_of_a_busy_key_below_it() -> None:
+async def test_a_high_message_passes_a_backlog_of_a_busy_key_below_it(r: Rig) -> None:
     async def slow(m: Message) -> None:
         await asyncio.sleep(2 if m.key else 0)
 
-    async with rig() as r:
-        await r.topic("orders", 20, priorities=("high", "low"))
-        await r.producer.publish_many("orders", [b"low"] * 300, key="busy", priority="low")
-        seen = Seen(slow)
-        async with r.consuming(seen):
-            await asyncio.sleep(30)
-            await r.producer.publish_many("orders", [b"high"] * 20, priority="high")
-            await until(lambda: seen.payloads.count(b"high") == 20, 2.5)
+    await r.topic("orders", 20, priorities=("high", "low"))
+    await r.producer.publish_many("orders", [b"low"] * 300, key="busy", priority="low")
+    seen = Seen(slow)
+    async with r.consuming(seen):
+        await asyncio.sleep(30)
+        await r.producer.publish_many("orders", [b"high"] * 20, priority="high")
+        await until(lambda: seen.payloads.count(b"high") == 20, 2.5)
 
 
 RANGE: dict[str, dict[str, int]] = {"log": {}, "range_merge": {"time_range_ms": 10}}
 
 
-@virtual
 @pytest.mark.parametrize("kinds", [("range_merge", "log"), ("log", "range_merge")])
-async def test_a_topic_created_again_as_one_of_another_kind_is_consumed(kinds: tuple[str, str]) -> None:
-    async with rig() as r:
-        await r.topic("t", 20, kind=kinds[0], **RANGE[kinds[0]])
-        seen = Seen()
-        async with r.consuming(seen, catalog_poll_s=1.0):
-            await r.producer.publish("t", "first life")
-            await until(lambda: len(seen) == 1)
-            await asyncio.sleep(2)
-            await r.admin.delete("t")
-            await r.topic("t", 20, kind=kinds[1], **RANGE[kinds[1]])
-            await r.producer._router.refresh()
-            await r.producer.publish("t", "second life")
-            await until(lambda: len(seen) == 2, 10)
+async def test_a_topic_created_again_as_one_of_another_kind_is_consumed(r: Rig, kinds: tuple[str, str]) -> None:
+    await r.topic("t", 20, kind=kinds[0], **RANGE[kinds[0]])
+    seen = Seen()
+    async with r.consuming(seen, catalog_poll_s=1.0):
+        await r.producer.publish("t", "first life")
+        await until(lambda: len(seen) == 1)
+        await asyncio.sleep(2)
+        await r.admin.delete("t")
+        await r.topic("t", 20, kind=kinds[1], **RANGE[kinds[1]])
+        await r.producer._router.refresh()
+        await r.producer.publish("t", "second life")
+        await until(lambda: len(seen) == 2, 10)

@@ -11,9 +11,11 @@ import pytest
 
 from emq.storage.message import Message
 from support.doubles import Faulty
-from support.rig import Rig, Seen, rig, running
+from support.rig import Rig, Seen, running
 from support.virtual import virtual
 from support.waiting import until
+
+pytestmark = virtual
 
 MB = 1 << 20
 MOST = 6 * MB
@@ -53,41 +55,37 @@ async def publish(r: Rig, topic: str, n: int, **options: Any) -> None:
         await r.producer.publish(topic, i.to_bytes(4, "big") + bytes(MB - 64), **options)
 
 
-@virtual
-async def test_claims_retries_and_deaths_of_large_messages_are_bounded_in_bytes() -> None:
+async def test_claims_retries_and_deaths_of_large_messages_are_bounded_in_bytes(r: Rig) -> None:
     async def fail(m: Message) -> None:
         raise ValueError("no")
 
-    async with rig() as r:
-        await r.topic("t", 120, group_qps=10, backoff_s=(0.1,), jitter=0.0, max_attempts=2)
-        await publish(r, "t", 60)
-        await publish(r, "t", 60, delay_ms=500)
-        seen = Seen(fail)
-        host = r.host(seen)
-        calls = weighed(host.work.lanes._store, "claim", "add", "settle")
-        async with running(host):
-            await until(lambda: host.work.settler.dead == 120, 120)
-        for name in ("claim", "add", "settle"):
-            assert sum(calls[name]) > 50 * MB
-            assert max(calls[name]) <= MOST, name
-        assert len(seen) == 240
+    await r.topic("t", 120, group_qps=10, backoff_s=(0.1,), jitter=0.0, max_attempts=2)
+    await publish(r, "t", 60)
+    await publish(r, "t", 60, delay_ms=500)
+    seen = Seen(fail)
+    host = r.host(seen)
+    calls = weighed(host.work.lanes._store, "claim", "add", "settle")
+    async with running(host):
+        await until(lambda: host.work.settler.dead == 120, 120)
+    for name in ("claim", "add", "settle"):
+        assert sum(calls[name]) > 50 * MB
+        assert max(calls[name]) <= MOST, name
+    assert len(seen) == 240
 
 
 @pytest.mark.parametrize("retry", ["rmq", "backoff"])
-@virtual
-async def test_claims_and_settles_of_large_members_are_bounded_in_bytes(retry: str) -> None:
+async def test_claims_and_settles_of_large_members_are_bounded_in_bytes(r: Rig, retry: str) -> None:
     async def fail_once(m: Message) -> None:
         if m.attempt == 1 and m.payload[3] % 2:
             raise ValueError("once")
 
-    async with rig() as r:
-        await r.topic("t", 120, kind="priority", slots=8, retry=retry, backoff_s=(0.1,), jitter=0.0)
-        await publish(r, "t", 60, priority=100)
-        seen = Seen(fail_once)
-        host = r.host(seen)
-        calls = weighed(host.work.slots._store, "claim", "settle")
-        async with running(host):
-            await until(lambda: len(seen) == 90, 120)
-            await asyncio.sleep(2)
-        assert max(calls["settle"]) <= MOST
-        assert max(calls["claim"]) <= 2 * MOST  # a member that is its own body is seen twice
+    await r.topic("t", 120, kind="priority", slots=8, retry=retry, backoff_s=(0.1,), jitter=0.0)
+    await publish(r, "t", 60, priority=100)
+    seen = Seen(fail_once)
+    host = r.host(seen)
+    calls = weighed(host.work.slots._store, "claim", "settle")
+    async with running(host):
+        await until(lambda: len(seen) == 90, 120)
+        await asyncio.sleep(2)
+    assert max(calls["settle"]) <= MOST
+    assert max(calls["claim"]) <= 2 * MOST  # a member that is its own body is seen twice

@@ -20,83 +20,78 @@ from support.rig import Rig, Seen, bound, rig, starts_per_second
 from support.virtual import virtual
 from support.waiting import until
 
+pytestmark = virtual
+
 
 async def letters(r: Rig, topic: str) -> list[Letter]:
     return [letter async for letter in dead_letters.find(r.store, await r.catalog.get(topic))]
 
 
-@virtual
-async def test_a_failed_message_is_tried_again_by_the_schedule_with_its_last_error() -> None:
+async def test_a_failed_message_is_tried_again_by_the_schedule_with_its_last_error(r: Rig) -> None:
     async def fail(m: Message) -> None:
         if m.attempt < 4:
             raise ValueError(f"attempt {m.attempt}")
 
-    async with rig() as r:
-        await r.topic("orders", 50, backoff_s=(1.0, 3.0, 10.0), jitter=0.0)
-        await r.producer.publish("orders", b"x", priority="high")
-        seen = Seen(fail)
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 4)
-            await asyncio.sleep(60)
-        assert [d.attempt for d in seen.deliveries] == [1, 2, 3, 4]
-        assert [d.error for d in seen.deliveries] == [None, *(f"ValueError: attempt {n}" for n in (1, 2, 3))]
-        assert len(set(seen.ids)) == 1
-        assert {d.priority for d in seen.deliveries} == {0}
-        starts = [d.started_us / 1e6 for d in seen.deliveries]
-        waits = [b - a for a, b in itertools.pairwise(starts)]
-        assert waits == [pytest.approx(w, abs=0.05) for w in (1.0, 3.0, 10.0)]
-        assert await r.lag("orders") == 0
-        [slot] = await r.store.lanes.inspect(["orders/0"])
-        assert slot == LaneState(0, 0, 0, None)
+    await r.topic("orders", 50, backoff_s=(1.0, 3.0, 10.0), jitter=0.0)
+    await r.producer.publish("orders", b"x", priority="high")
+    seen = Seen(fail)
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 4)
+        await asyncio.sleep(60)
+    assert [d.attempt for d in seen.deliveries] == [1, 2, 3, 4]
+    assert [d.error for d in seen.deliveries] == [None, *(f"ValueError: attempt {n}" for n in (1, 2, 3))]
+    assert len(set(seen.ids)) == 1
+    assert {d.priority for d in seen.deliveries} == {0}
+    starts = [d.started_us / 1e6 for d in seen.deliveries]
+    waits = [b - a for a, b in itertools.pairwise(starts)]
+    assert waits == [pytest.approx(w, abs=0.05) for w in (1.0, 3.0, 10.0)]
+    assert await r.lag("orders") == 0
+    [slot] = await r.store.lanes.inspect(["orders/0"])
+    assert slot == LaneState(0, 0, 0, None)
 
 
-@virtual
-async def test_a_message_that_used_up_its_attempts_is_a_dead_letter_exactly_once_with_its_reason() -> None:
+async def test_a_message_that_used_up_its_attempts_is_a_dead_letter_exactly_once_with_its_reason(r: Rig) -> None:
     async def fail(m: Message) -> None:
         raise ConnectionError("no route to host")
 
-    async with rig() as r:
-        await r.topic("orders", 50, max_attempts=3, backoff_s=(0.1,))
-        [id_] = await r.producer.publish_many("orders", [b"poison"], priority="low")
-        seen = Seen(fail)
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 3)
-            await asyncio.sleep(5)
-        assert len(seen) == 3
-        [letter] = await letters(r, "orders")
-        assert letter.id == id_
-        assert letter.payload == b"poison"
-        assert letter.priority == "low"
-        assert letter.attempts == 3
-        assert letter.reason == "ConnectionError: no route to host"
-        assert await r.lag("orders") == 0
+    await r.topic("orders", 50, max_attempts=3, backoff_s=(0.1,))
+    [id_] = await r.producer.publish_many("orders", [b"poison"], priority="low")
+    seen = Seen(fail)
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 3)
+        await asyncio.sleep(5)
+    assert len(seen) == 3
+    [letter] = await letters(r, "orders")
+    assert letter.id == id_
+    assert letter.payload == b"poison"
+    assert letter.priority == "low"
+    assert letter.attempts == 3
+    assert letter.reason == "ConnectionError: no route to host"
+    assert await r.lag("orders") == 0
 
 
-@virtual
-async def test_a_dead_letter_can_be_replayed_and_is_then_delivered_at_its_own_priority() -> None:
+async def test_a_dead_letter_can_be_replayed_and_is_then_delivered_at_its_own_priority(r: Rig) -> None:
     broken = True
 
     async def fail_while_broken(m: Message) -> None:
         if broken:
             raise errors.Reject("broken")
 
-    async with rig() as r:
-        topic = await r.topic("orders", 50)
-        await r.producer.publish("orders", b"x", priority="high")
-        seen = Seen(fail_while_broken)
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 1)
-            await asyncio.sleep(0.1)
-            broken = False
-            assert await dead_letters.replay(r.store, topic, clock=r.clock) == 1
-            await until(lambda: len(seen) == 2)
-        assert seen.deliveries[1][:1] == seen.deliveries[0][:1]
-        assert seen.deliveries[1].attempt == 1
-        assert seen.deliveries[1].priority == 0
-        assert await letters(r, "orders") == []
+    topic = await r.topic("orders", 50)
+    await r.producer.publish("orders", b"x", priority="high")
+    seen = Seen(fail_while_broken)
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 1)
+        await asyncio.sleep(0.1)
+        broken = False
+        assert await dead_letters.replay(r.store, topic, clock=r.clock) == 1
+        await until(lambda: len(seen) == 2)
+    assert seen.deliveries[1][:1] == seen.deliveries[0][:1]
+    assert seen.deliveries[1].attempt == 1
+    assert seen.deliveries[1].priority == 0
+    assert await letters(r, "orders") == []
 
 
-@virtual
 async def test_whatever_comes_to_wait_in_a_lane_ranks_by_its_own_priority() -> None:
     async def fail(m: Message) -> None:
         raise ValueError("always")
@@ -128,29 +123,26 @@ async def test_whatever_comes_to_wait_in_a_lane_ranks_by_its_own_priority() -> N
     }
 
 
-@virtual
-async def test_the_handler_may_say_when_to_try_again_and_that_there_is_no_hope() -> None:
+async def test_the_handler_may_say_when_to_try_again_and_that_there_is_no_hope(r: Rig) -> None:
     async def judge(m: Message) -> None:
         if m.payload == b"hopeless":
             raise errors.Reject("unknown customer")
         if m.attempt == 1:
             raise errors.Retry("busy", after_s=7.5)
 
-    async with rig() as r:
-        await r.topic("orders", 50, backoff_s=(0.1,))
-        await r.producer.publish_many("orders", [b"hopeless", b"later"])
-        seen = Seen(judge)
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 3)
-        later = [d for d in seen.deliveries if d.payload == b"later"]
-        assert (later[1].started_us - later[0].started_us) / 1e6 == pytest.approx(7.5, abs=0.05)
-        assert later[1].error == "busy"
-        [letter] = await letters(r, "orders")
-        assert (letter.payload, letter.reason, letter.attempts) == (b"hopeless", "rejected: unknown customer", 1)
+    await r.topic("orders", 50, backoff_s=(0.1,))
+    await r.producer.publish_many("orders", [b"hopeless", b"later"])
+    seen = Seen(judge)
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 3)
+    later = [d for d in seen.deliveries if d.payload == b"later"]
+    assert (later[1].started_us - later[0].started_us) / 1e6 == pytest.approx(7.5, abs=0.05)
+    assert later[1].error == "busy"
+    [letter] = await letters(r, "orders")
+    assert (letter.payload, letter.reason, letter.attempts) == (b"hopeless", "rejected: unknown customer", 1)
 
 
-@virtual
-async def test_a_batch_handler_may_fail_some_of_its_messages_only() -> None:
+async def test_a_batch_handler_may_fail_some_of_its_messages_only(r: Rig) -> None:
     batches: list[list[bytes]] = []
 
     async def handle(batch: list[Message]) -> None:
@@ -160,19 +152,17 @@ async def test_a_batch_handler_may_fail_some_of_its_messages_only() -> None:
         if bad:
             raise errors.PartialFailure(bad)
 
-    async with rig() as r:
-        await r.topic("orders", 50, backoff_s=(0.5,))
-        await r.producer.publish_many("orders", [b"good", b"reject", b"retry", b"good"])
-        async with r.consuming(bound({"orders": handle}, batch_size=10)):
-            await until(lambda: sum(map(len, batches)) == 5)
-            await asyncio.sleep(0.5)
-        assert batches == [[b"good", b"reject", b"retry", b"good"], [b"retry"]]
-        assert [letter.reason for letter in await letters(r, "orders")] == ["rejected: bad"]
-        assert await r.lag("orders") == 0
+    await r.topic("orders", 50, backoff_s=(0.5,))
+    await r.producer.publish_many("orders", [b"good", b"reject", b"retry", b"good"])
+    async with r.consuming(bound({"orders": handle}, batch_size=10)):
+        await until(lambda: sum(map(len, batches)) == 5)
+        await asyncio.sleep(0.5)
+    assert batches == [[b"good", b"reject", b"retry", b"good"], [b"retry"]]
+    assert [letter.reason for letter in await letters(r, "orders")] == ["rejected: bad"]
+    assert await r.lag("orders") == 0
 
 
-@virtual
-async def test_batches_stay_under_the_cap_and_the_batch_size() -> None:
+async def test_batches_stay_under_the_cap_and_the_batch_size(r: Rig) -> None:
     sizes: list[int] = []
     seen = Seen()
 
@@ -182,17 +172,15 @@ async def test_batches_stay_under_the_cap_and_the_batch_size() -> None:
             await seen.take(m)
         await asyncio.sleep(0.01)
 
-    async with rig() as r:
-        await r.topic("orders", 25)
-        await r.producer.publish_many("orders", [b"x"] * 100)
-        async with r.consuming(bound({"orders": handle}, batch_size=10)):
-            await until(lambda: len(seen) == 100)
-        assert max(sizes) == 10
-        assert set(starts_per_second(seen.deliveries).values()) == {25}
+    await r.topic("orders", 25)
+    await r.producer.publish_many("orders", [b"x"] * 100)
+    async with r.consuming(bound({"orders": handle}, batch_size=10)):
+        await until(lambda: len(seen) == 100)
+    assert max(sizes) == 10
+    assert set(starts_per_second(seen.deliveries).values()) == {25}
 
 
-@virtual
-async def test_a_batch_that_fails_as_a_whole_is_retried_message_by_message() -> None:
+async def test_a_batch_that_fails_as_a_whole_is_retried_message_by_message(r: Rig) -> None:
     seen = Seen()
 
     async def handle(batch: list[Message]) -> None:
@@ -201,16 +189,14 @@ async def test_a_batch_that_fails_as_a_whole_is_retried_message_by_message() -> 
         if batch[0].attempt == 1:
             raise RuntimeError("all of it")
 
-    async with rig() as r:
-        await r.topic("orders", 50, backoff_s=(0.5,))
-        sent = await r.producer.publish_many("orders", [b"x"] * 7)
-        async with r.consuming(bound({"orders": handle}, batch_size=10)):
-            await until(lambda: len(seen) == 14)
-        assert sorted(seen.ids[7:]) == sorted(sent)
+    await r.topic("orders", 50, backoff_s=(0.5,))
+    sent = await r.producer.publish_many("orders", [b"x"] * 7)
+    async with r.consuming(bound({"orders": handle}, batch_size=10)):
+        await until(lambda: len(seen) == 14)
+    assert sorted(seen.ids[7:]) == sorted(sent)
 
 
-@virtual
-async def test_a_handler_that_raises_cancelled_error_itself_has_failed() -> None:
+async def test_a_handler_that_raises_cancelled_error_itself_has_failed(r: Rig) -> None:
     async def cancelled(m: Message) -> None:
         if m.attempt == 1:
             raise asyncio.CancelledError
@@ -218,35 +204,31 @@ async def test_a_handler_that_raises_cancelled_error_itself_has_failed() -> None
             await asyncio.sleep(0.01)
             raise asyncio.CancelledError("after a wait")
 
-    async with rig() as r:
-        await r.topic("orders", 50, backoff_s=(0.1,))
-        await r.producer.publish("orders", b"x")
-        seen = Seen(cancelled)
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 3)
-        assert await r.lag("orders") == 0
+    await r.topic("orders", 50, backoff_s=(0.1,))
+    await r.producer.publish("orders", b"x")
+    seen = Seen(cancelled)
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 3)
+    assert await r.lag("orders") == 0
 
 
-@virtual
-async def test_a_handler_that_awaits_a_cancelled_task_has_failed() -> None:
+async def test_a_handler_that_awaits_a_cancelled_task_has_failed(r: Rig) -> None:
     async def waits(m: Message) -> None:
         inner = asyncio.ensure_future(asyncio.sleep(10))
         asyncio.get_running_loop().call_later(0.01, inner.cancel)
         if m.attempt == 1:
             await inner
 
-    async with rig() as r:
-        await r.topic("orders", 50, backoff_s=(0.1,))
-        await r.producer.publish("orders", b"x")
-        seen = Seen(waits)
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 2)
-            await asyncio.sleep(0.1)
+    await r.topic("orders", 50, backoff_s=(0.1,))
+    await r.producer.publish("orders", b"x")
+    seen = Seen(waits)
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 2)
+        await asyncio.sleep(0.1)
 
 
-@virtual
 @pytest.mark.parametrize("suspend", [False, True])
-async def test_a_handler_that_cancels_its_own_task_has_failed_and_harms_nobody(suspend: bool) -> None:
+async def test_a_handler_that_cancels_its_own_task_has_failed_and_harms_nobody(r: Rig, suspend: bool) -> None:
     async def suicidal(m: Message) -> None:
         if m.payload == b"suicidal" and m.attempt == 1:
             task = asyncio.current_task()
@@ -256,18 +238,16 @@ async def test_a_handler_that_cancels_its_own_task_has_failed_and_harms_nobody(s
                 await asyncio.sleep(1)
             raise asyncio.CancelledError
 
-    async with rig() as r:
-        await r.topic("orders", 50, backoff_s=(0.1,))
-        await r.producer.publish_many("orders", [b"x", b"suicidal", b"x", b"x"])
-        seen = Seen(suicidal)
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 5)
-            await asyncio.sleep(0.1)
-        assert await r.lag("orders") == 0
+    await r.topic("orders", 50, backoff_s=(0.1,))
+    await r.producer.publish_many("orders", [b"x", b"suicidal", b"x", b"x"])
+    seen = Seen(suicidal)
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 5)
+        await asyncio.sleep(0.1)
+    assert await r.lag("orders") == 0
 
 
-@virtual
-async def test_timeouts_inside_a_handler_mean_what_they_say() -> None:
+async def test_timeouts_inside_a_handler_mean_what_they_say(r: Rig) -> None:
     outcomes: list[str] = []
 
     async def impatient(m: Message) -> None:
@@ -279,31 +259,27 @@ async def test_timeouts_inside_a_handler_mean_what_they_say() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.sleep(10), 0.05)
 
-    async with rig() as r:
-        await r.topic("orders", 50)
-        await r.producer.publish_many("orders", [b"x"] * 20)
-        async with r.consuming(Seen(impatient)) as host:
-            await until(lambda: host.work.endings.succeeded == 20)
-        assert outcomes == ["timed out"] * 20
-        assert host.work.endings.failed == 0
+    await r.topic("orders", 50)
+    await r.producer.publish_many("orders", [b"x"] * 20)
+    async with r.consuming(Seen(impatient)) as host:
+        await until(lambda: host.work.endings.succeeded == 20)
+    assert outcomes == ["timed out"] * 20
+    assert host.work.endings.failed == 0
 
 
-@virtual
-async def test_a_timeout_of_the_handlers_own_that_escapes_is_a_failure_not_a_cancellation() -> None:
+async def test_a_timeout_of_the_handlers_own_that_escapes_is_a_failure_not_a_cancellation(r: Rig) -> None:
     async def gives_up(m: Message) -> None:
         async with asyncio.timeout(0.05):
             await asyncio.sleep(10)
 
-    async with rig() as r:
-        await r.topic("orders", 50, max_attempts=1)
-        await r.producer.publish("orders", b"x")
-        async with r.consuming(Seen(gives_up)) as host:
-            await until(lambda: host.work.settler.dead == 1)
-        assert [letter.reason for letter in await letters(r, "orders")] == ["TimeoutError"]
+    await r.topic("orders", 50, max_attempts=1)
+    await r.producer.publish("orders", b"x")
+    async with r.consuming(Seen(gives_up)) as host:
+        await until(lambda: host.work.settler.dead == 1)
+    assert [letter.reason for letter in await letters(r, "orders")] == ["TimeoutError"]
 
 
-@virtual
-async def test_a_handler_past_its_timeout_is_cancelled_and_the_attempt_has_failed() -> None:
+async def test_a_handler_past_its_timeout_is_cancelled_and_the_attempt_has_failed(r: Rig) -> None:
     cancelled: list[bytes] = []
 
     async def slow_at_first(m: Message) -> None:
@@ -313,105 +289,95 @@ async def test_a_handler_past_its_timeout_is_cancelled_and_the_attempt_has_faile
             cancelled.append(m.payload)
             raise
 
-    async with rig() as r:
-        await r.topic("orders", 50, handler_timeout_s=0.5, backoff_s=(0.1,))
-        await r.producer.publish("orders", b"x")
-        seen = Seen(slow_at_first)
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 2)
-        assert cancelled == [b"x"]
-        assert seen.deliveries[1].error == "the handler took longer than 0.5 s"
+    await r.topic("orders", 50, handler_timeout_s=0.5, backoff_s=(0.1,))
+    await r.producer.publish("orders", b"x")
+    seen = Seen(slow_at_first)
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 2)
+    assert cancelled == [b"x"]
+    assert seen.deliveries[1].error == "the handler took longer than 0.5 s"
 
 
-@virtual
-async def test_a_topic_whose_handler_hangs_fills_its_own_room_only() -> None:
+async def test_a_topic_whose_handler_hangs_fills_its_own_room_only(r: Rig) -> None:
     async def hang(m: Message) -> None:
         if m.topic == "bad":
             await asyncio.sleep(10_000)
 
-    async with rig() as r:
-        await r.topic("bad", 500, max_in_flight=20)
-        await r.topic("good", 20)
-        await r.producer.publish_many("bad", [b"x"] * 1_000)
-        await r.producer.publish_many("good", [b"x"] * 100)
-        seen = Seen(hang)
-        async with r.consuming(seen, drain_s=0.1) as host:
-            await until(lambda: len(seen.of("good")) == 100)
-            assert len(seen.of("bad")) == 20
-            assert host.work.dispatcher.flight.count == 20
-        assert set(starts_per_second(seen.of("good")).values()) == {20}
-        assert await r.lag("bad") == 1_000
-        assert await r.lag("good") == 0
+    await r.topic("bad", 500, max_in_flight=20)
+    await r.topic("good", 20)
+    await r.producer.publish_many("bad", [b"x"] * 1_000)
+    await r.producer.publish_many("good", [b"x"] * 100)
+    seen = Seen(hang)
+    async with r.consuming(seen, drain_s=0.1) as host:
+        await until(lambda: len(seen.of("good")) == 100)
+        assert len(seen.of("bad")) == 20
+        assert host.work.dispatcher.flight.count == 20
+    assert set(starts_per_second(seen.of("good")).values()) == {20}
+    assert await r.lag("bad") == 1_000
+    assert await r.lag("good") == 0
 
 
-@virtual
-async def test_at_most_max_in_flight_handlers_of_a_topic_run_and_the_host_has_a_bound_too() -> None:
+async def test_at_most_max_in_flight_handlers_of_a_topic_run_and_the_host_has_a_bound_too(r: Rig) -> None:
     async def slow(m: Message) -> None:
         await asyncio.sleep(0.05)
 
-    async with rig() as r:
-        await r.topic("orders", 500, max_in_flight=7)
-        await r.producer.publish_many("orders", [b"x"] * 300)
-        seen = Seen(slow)
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 300)
-        assert seen.most_running == 7
+    await r.topic("orders", 500, max_in_flight=7)
+    await r.producer.publish_many("orders", [b"x"] * 300)
+    seen = Seen(slow)
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 300)
+    assert seen.most_running == 7
 
-        for i in range(5):
-            await r.topic(f"other.{i}", 500)
-            await r.producer.publish_many(f"other.{i}", [b"x"] * 50)
-        seen = Seen(slow)
-        async with r.consuming(seen, max_in_flight=11):
-            await until(lambda: len(seen) == 250)
-        assert seen.most_running == 11
+    for i in range(5):
+        await r.topic(f"other.{i}", 500)
+        await r.producer.publish_many(f"other.{i}", [b"x"] * 50)
+    seen = Seen(slow)
+    async with r.consuming(seen, max_in_flight=11):
+        await until(lambda: len(seen) == 250)
+    assert seen.most_running == 11
 
 
-@virtual
-async def test_a_group_that_is_out_of_quota_does_not_keep_the_room_from_its_sister() -> None:
+async def test_a_group_that_is_out_of_quota_does_not_keep_the_room_from_its_sister(r: Rig) -> None:
     async def slow(m: Message) -> None:
         await asyncio.sleep(0.01)
 
-    async with rig() as r:
-        await r.topic("orders", 40, group_qps=20, max_in_flight=1)
-        first, second = "a", next(k for k in "bcdefgh" if zlib.crc32(k.encode()) % 2 != zlib.crc32(b"a") % 2)
-        seen = Seen(slow)
-        async with r.consuming(seen):
-            await asyncio.sleep(2 - r.clock.now() % 1)
-            now = int(r.clock.now())
-            await r.producer.publish_many("orders", [b"x"] * 15, key=first)
-            await until(lambda: len(seen) == 15)
-            await r.producer.publish_many("orders", [b"x"] * 40, key=first)
-            await r.producer.publish_many("orders", [b"x"] * 40, key=second)
-            await until(lambda: len(seen) == 95)
-        by_group = Counter(d.group for d in seen.deliveries if d.started_us // 1_000_000 == now)
-        assert by_group.total() == 40
-        assert min(by_group[0], by_group[1]) >= 12
+    await r.topic("orders", 40, group_qps=20, max_in_flight=1)
+    first, second = "a", next(k for k in "bcdefgh" if zlib.crc32(k.encode()) % 2 != zlib.crc32(b"a") % 2)
+    seen = Seen(slow)
+    async with r.consuming(seen):
+        await asyncio.sleep(2 - r.clock.now() % 1)
+        now = int(r.clock.now())
+        await r.producer.publish_many("orders", [b"x"] * 15, key=first)
+        await until(lambda: len(seen) == 15)
+        await r.producer.publish_many("orders", [b"x"] * 40, key=first)
+        await r.producer.publish_many("orders", [b"x"] * 40, key=second)
+        await until(lambda: len(seen) == 95)
+    by_group = Counter(d.group for d in seen.deliveries if d.started_us // 1_000_000 == now)
+    assert by_group.total() == 40
+    assert min(by_group[0], by_group[1]) >= 12
 
 
-@virtual
-async def test_a_failing_topic_does_not_delay_another() -> None:
+async def test_a_failing_topic_does_not_delay_another(r: Rig) -> None:
     async def fail(m: Message) -> None:
         if m.topic == "bad":
             raise ValueError("no")
 
-    async with rig() as r:
-        await r.topic("bad", 500, backoff_s=(0.05,), max_attempts=50)
-        await r.topic("good", 20)
-        await r.producer.publish_many("bad", [b"x"] * 500)
-        seen = Seen(fail)
-        async with r.consuming(seen):
-            await asyncio.sleep(2)
-            for _ in range(20):
-                published = r.clock.now()
-                await r.producer.publish("good", b"x")
-                have = len(seen.of("good"))
-                await until(lambda have=have: len(seen.of("good")) > have)  # type: ignore[misc]
-                assert seen.of("good")[-1].started_us / 1e6 - published < 0.02
-                await asyncio.sleep(0.1)
+    await r.topic("bad", 500, backoff_s=(0.05,), max_attempts=50)
+    await r.topic("good", 20)
+    await r.producer.publish_many("bad", [b"x"] * 500)
+    seen = Seen(fail)
+    async with r.consuming(seen):
+        await asyncio.sleep(2)
+        for _ in range(20):
+            published = r.clock.now()
+            await r.producer.publish("good", b"x")
+            have = len(seen.of("good"))
+            await until(lambda have=have: len(seen.of("good")) > have)  # type: ignore[misc]
+            assert seen.of("good")[-1].started_us / 1e6 - published < 0.02
+            await asyncio.sleep(0.1)
 
 
-@virtual
-async def test_a_retry_keeps_its_key_serial() -> None:
+async def test_a_retry_keeps_its_key_serial(r: Rig) -> None:
     running = 0
 
     async def slow(m: Message) -> None:
@@ -423,15 +389,14 @@ async def test_a_retry_keeps_its_key_serial() -> None:
         if m.attempt == 1 and int(m.payload) % 3 == 0:
             raise ValueError("later")
 
-    async with rig() as r:
-        await r.topic("orders", 50, backoff_s=(0.05,))
-        await r.producer.publish_many("orders", [b"%d" % i for i in range(30)], key="k")
-        seen = Seen(slow)
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 40)
-        firsts = [int(d.payload) for d in seen.deliveries if d.attempt == 1]
-        assert firsts == sorted(firsts)
-        assert not any("AssertionError" in (d.error or "") for d in seen.deliveries)
+    await r.topic("orders", 50, backoff_s=(0.05,))
+    await r.producer.publish_many("orders", [b"%d" % i for i in range(30)], key="k")
+    seen = Seen(slow)
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 40)
+    firsts = [int(d.payload) for d in seen.deliveries if d.attempt == 1]
+    assert firsts == sorted(firsts)
+    assert not any("AssertionError" in (d.error or "") for d in seen.deliveries)
 
 
 class Unspeakable(Exception):
@@ -445,39 +410,35 @@ class Unspeakable(Exception):
     [Unspeakable(), ValueError("\udc80 of a file's name"), errors.Reject("\udc80"), errors.Retry(after_s=math.inf)],
     ids=["unspeakable", "surrogate", "reject", "never"],
 )
-@virtual
 async def test_a_failure_of_any_kind_is_the_messages_own(
-    failure: Exception, kind: str, caplog: pytest.LogCaptureFixture
+    r: Rig, failure: Exception, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fails(m: Message) -> None:
         if m.payload == b"bad":
             raise failure
 
-    async with rig() as r:
-        await r.topic("t", 20, kind=kind, **({} if kind == "log" else {"time_range_ms": 10}))
-        seen = Seen(fails)
-        async with r.consuming(seen) as host:
-            await r.producer.publish("t", "bad")
-            await until(lambda: len(seen) >= 1)
-            await r.producer.publish("t", "good")
-            await until(lambda: b"good" in seen.payloads)
-            await until(lambda: host.work.dispatcher.flight.count == 0)
+    await r.topic("t", 20, kind=kind, **({} if kind == "log" else {"time_range_ms": 10}))
+    seen = Seen(fails)
+    async with r.consuming(seen) as host:
+        await r.producer.publish("t", "bad")
+        await until(lambda: len(seen) >= 1)
+        await r.producer.publish("t", "good")
+        await until(lambda: b"good" in seen.payloads)
+        await until(lambda: host.work.dispatcher.flight.count == 0)
     assert caplog.text.encode(), "a log file takes it"
 
 
 @pytest.mark.parametrize("failures", [None, ["x"]])
-@virtual
-async def test_a_batch_handler_that_says_nonsense_of_its_messages_has_failed_them_all(failures: object) -> None:
+async def test_a_batch_handler_that_says_nonsense_of_its_messages_has_failed_them_all(r: Rig, failures: object) -> None:
     seen: list[bytes] = []
 
     async def handle(batch: list[Message]) -> None:
         seen.extend(m.payload for m in batch)
         raise errors.PartialFailure(failures)  # type: ignore[arg-type]
 
-    async with rig() as r:
-        await r.topic("t", 20, backoff_s=(0.5,), max_attempts=2)
-        await r.producer.publish("t", "x")
-        async with r.consuming(bound({"*": handle}, batch_size=3)):
-            await until(lambda: len(seen) == 2)
-            await asyncio.sleep(1)
-        assert len(await letters(r, "t")) == 1
+    await r.topic("t", 20, backoff_s=(0.5,), max_attempts=2)
+    await r.producer.publish("t", "x")
+    async with r.consuming(bound({"*": handle}, batch_size=3)):
+        await until(lambda: len(seen) == 2)
+        await asyncio.sleep(1)
+    assert len(await letters(r, "t")) == 1

@@ -19,72 +19,68 @@ from support.rig import Rig, Seen, rig, running, starts_per_second
 from support.virtual import LoopClock, virtual
 from support.waiting import until
 
+pytestmark = virtual
+
 
 async def slow(m: Message) -> None:
     await asyncio.sleep(0.03)
 
 
-@virtual
-async def test_clean_stops_and_restarts_deliver_nothing_twice_and_lose_nothing() -> None:
+async def test_clean_stops_and_restarts_deliver_nothing_twice_and_lose_nothing(r: Rig) -> None:
     async def flaky(m: Message) -> None:
         await asyncio.sleep(0.03)
         if m.attempt == 1 and hash(m.id) % 5 == 0:
             raise ValueError("once")
 
-    async with rig() as r:
-        await r.topic("orders", 100, group_qps=25, backoff_s=(0.4,))
-        sent = await r.producer.publish_many("orders", [b"x"] * 400)
-        seen = Seen(flaky)
-        for stop_after_s in (1.9, 0.3, 2.05, 1.4):
-            async with r.consuming(seen):
-                await asyncio.sleep(stop_after_s)
-            assert seen.running == 0
+    await r.topic("orders", 100, group_qps=25, backoff_s=(0.4,))
+    sent = await r.producer.publish_many("orders", [b"x"] * 400)
+    seen = Seen(flaky)
+    for stop_after_s in (1.9, 0.3, 2.05, 1.4):
         async with r.consuming(seen):
-            await until(lambda: len({d.id for d in seen.deliveries}) == 400)
-            await asyncio.sleep(2)
-        attempts = Counter((d.id, d.attempt) for d in seen.deliveries)
-        assert set(attempts.values()) == {1}
-        assert {d.id for d in seen.deliveries} == set(sent)
-        assert await r.lag("orders") == 0
-        assert max(starts_per_second(seen.deliveries).values()) == 100
+            await asyncio.sleep(stop_after_s)
+        assert seen.running == 0
+    async with r.consuming(seen):
+        await until(lambda: len({d.id for d in seen.deliveries}) == 400)
+        await asyncio.sleep(2)
+    attempts = Counter((d.id, d.attempt) for d in seen.deliveries)
+    assert set(attempts.values()) == {1}
+    assert {d.id for d in seen.deliveries} == set(sent)
+    assert await r.lag("orders") == 0
+    assert max(starts_per_second(seen.deliveries).values()) == 100
 
 
-@virtual
-async def test_a_stop_waits_for_handlers_and_starts_nothing_more() -> None:
-    async with rig() as r:
-        await r.topic("orders", 50)
-        await r.producer.publish_many("orders", [b"x"] * 500)
-        seen = Seen(lambda m: asyncio.sleep(1.5))
-        host = r.host(seen)
-        async with running(host) as run:
-            await until(lambda: len(seen) >= 50)
-            host.stop()
-            started, at = len(seen), r.clock.now()
-            await run
-            assert len(seen) == started
-            assert seen.running == 0
-            assert r.clock.now() - at < 1.6
-        assert await r.lag("orders") == 500 - started
+async def test_a_stop_waits_for_handlers_and_starts_nothing_more(r: Rig) -> None:
+    await r.topic("orders", 50)
+    await r.producer.publish_many("orders", [b"x"] * 500)
+    seen = Seen(lambda m: asyncio.sleep(1.5))
+    host = r.host(seen)
+    async with running(host) as run:
+        await until(lambda: len(seen) >= 50)
+        host.stop()
+        started, at = len(seen), r.clock.now()
+        await run
+        assert len(seen) == started
+        assert seen.running == 0
+        assert r.clock.now() - at < 1.6
+    assert await r.lag("orders") == 500 - started
 
 
-@virtual
-async def test_a_stop_gives_up_on_a_hanging_handler_whose_message_is_delivered_again() -> None:
+async def test_a_stop_gives_up_on_a_hanging_handler_whose_message_is_delivered_again(r: Rig) -> None:
     async def hang_at_first(m: Message) -> None:
         if len(seen) == 1:
             await asyncio.sleep(10_000)
 
-    async with rig() as r:
-        await r.topic("orders", 50)
-        await r.producer.publish("orders", b"x")
-        seen = Seen(hang_at_first)
-        async with r.consuming(seen, drain_s=2.0):
-            await until(lambda: len(seen) == 1)
-            stopping_at = r.clock.now()
-        assert 2 <= r.clock.now() - stopping_at < 2.5
-        assert seen.running == 0
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 2)
-        assert seen.deliveries[0].id == seen.deliveries[1].id
+    await r.topic("orders", 50)
+    await r.producer.publish("orders", b"x")
+    seen = Seen(hang_at_first)
+    async with r.consuming(seen, drain_s=2.0):
+        await until(lambda: len(seen) == 1)
+        stopping_at = r.clock.now()
+    assert 2 <= r.clock.now() - stopping_at < 2.5
+    assert seen.running == 0
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 2)
+    assert seen.deliveries[0].id == seen.deliveries[1].id
 
 
 class LeapingClock(LoopClock):
@@ -94,7 +90,6 @@ class LeapingClock(LoopClock):
         self._base += by_s
 
 
-@virtual
 @pytest.mark.parametrize("how", ["stop", "abandon"])
 async def test_handlers_are_awaited_also_while_the_hosts_clock_leaps(how: str) -> None:
     clock = LeapingClock()
@@ -119,266 +114,241 @@ async def test_handlers_are_awaited_also_while_the_hosts_clock_leaps(how: str) -
         assert len(seen) == 1
 
 
-@virtual
-async def test_cancelling_a_host_repeats_what_was_in_flight_and_nothing_else() -> None:
-    async with rig() as r:
-        await r.topic("orders", 50)
-        sent = await r.producer.publish_many("orders", [b"x"] * 120)
-        seen = Seen(slow)
-        task = asyncio.create_task(r.host(seen).run())
-        await until(lambda: len(seen) >= 75)
-        unfinished, started = seen.running, len(seen)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await asyncio.sleep(3)
-        assert (seen.running, len(seen)) == (0, started)
-        async with r.consuming(seen):
-            await until(lambda: set(seen.ids) == set(sent))
-            await asyncio.sleep(1)
-        repeated = sum(n - 1 for n in Counter(seen.ids).values())
-        assert repeated <= unfinished
-        assert await r.lag("orders") == 0
+async def test_cancelling_a_host_repeats_what_was_in_flight_and_nothing_else(r: Rig) -> None:
+    await r.topic("orders", 50)
+    sent = await r.producer.publish_many("orders", [b"x"] * 120)
+    seen = Seen(slow)
+    task = asyncio.create_task(r.host(seen).run())
+    await until(lambda: len(seen) >= 75)
+    unfinished, started = seen.running, len(seen)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(3)
+    assert (seen.running, len(seen)) == (0, started)
+    async with r.consuming(seen):
+        await until(lambda: set(seen.ids) == set(sent))
+        await asyncio.sleep(1)
+    repeated = sum(n - 1 for n in Counter(seen.ids).values())
+    assert repeated <= unfinished
+    assert await r.lag("orders") == 0
 
 
-@virtual
-async def test_a_crash_repeats_at_most_what_was_unfinished_or_not_checkpointed() -> None:
-    async with rig() as r:
-        await r.topic("orders", 50)
-        sent = await r.producer.publish_many("orders", [b"x"] * 200)
-        seen = Seen(slow)
-        task = asyncio.create_task(r.host(seen, checkpoint_s=1.0).run())
-        await asyncio.sleep(3.85)
-        r.db.down = True  # the dying host saves nothing
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        r.db.down = False
-        async with r.consuming(seen):
-            await until(lambda: set(seen.ids) == set(sent))
-            await asyncio.sleep(1)
-        repeated = sum(n - 1 for n in Counter(seen.ids).values())
-        assert 0 < repeated <= 50 + 50  # a second of work, and what was in flight
+async def test_a_crash_repeats_at_most_what_was_unfinished_or_not_checkpointed(r: Rig) -> None:
+    await r.topic("orders", 50)
+    sent = await r.producer.publish_many("orders", [b"x"] * 200)
+    seen = Seen(slow)
+    task = asyncio.create_task(r.host(seen, checkpoint_s=1.0).run())
+    await asyncio.sleep(3.85)
+    r.db.down = True  # the dying host saves nothing
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    r.db.down = False
+    async with r.consuming(seen):
+        await until(lambda: set(seen.ids) == set(sent))
+        await asyncio.sleep(1)
+    repeated = sum(n - 1 for n in Counter(seen.ids).values())
+    assert 0 < repeated <= 50 + 50  # a second of work, and what was in flight
 
 
-@virtual
 @pytest.mark.parametrize("clean", [True, False])
-async def test_retries_that_a_host_had_claimed_are_delivered_by_the_next(clean: bool) -> None:
+async def test_retries_that_a_host_had_claimed_are_delivered_by_the_next(r: Rig, clean: bool) -> None:
     async def fails_then_hangs(m: Message) -> None:
         if m.attempt == 1:
             raise ValueError("once")
         if first_life:
             await asyncio.sleep(10_000)
 
-    async with rig() as r:
-        await r.topic("orders", 4, backoff_s=(0.5,), max_in_flight=3)
-        await r.producer.publish_many("orders", [b"x"] * 8)
-        seen, first_life = Seen(fails_then_hangs), True
-        host = r.host(seen, drain_s=0.5)
-        task = asyncio.create_task(host.run())
-        await asyncio.sleep(6)
-        [slot] = await r.store.lanes.inspect(["orders/0"])
-        assert slot.prepared == 8  # three run, the others are buffered
-        if clean:
-            host.stop()
-        else:
-            task.cancel()
-        await asyncio.wait([task])
-        first_life = False
-        async with r.consuming(seen):
-            await until(lambda: len([d for d in seen.deliveries if d.attempt == 2]) == 8 + 3)
-            await asyncio.sleep(3)
-        assert len(seen) == 8 + 3 + 8
-        [slot] = await r.store.lanes.inspect(["orders/0"])
-        assert slot == LaneState(0, 0, 0, None)
+    await r.topic("orders", 4, backoff_s=(0.5,), max_in_flight=3)
+    await r.producer.publish_many("orders", [b"x"] * 8)
+    seen, first_life = Seen(fails_then_hangs), True
+    host = r.host(seen, drain_s=0.5)
+    task = asyncio.create_task(host.run())
+    await asyncio.sleep(6)
+    [slot] = await r.store.lanes.inspect(["orders/0"])
+    assert slot.prepared == 8  # three run, the others are buffered
+    if clean:
+        host.stop()
+    else:
+        task.cancel()
+    await asyncio.wait([task])
+    first_life = False
+    async with r.consuming(seen):
+        await until(lambda: len([d for d in seen.deliveries if d.attempt == 2]) == 8 + 3)
+        await asyncio.sleep(3)
+    assert len(seen) == 8 + 3 + 8
+    [slot] = await r.store.lanes.inspect(["orders/0"])
+    assert slot == LaneState(0, 0, 0, None)
 
 
-@virtual
-async def test_what_finished_out_of_order_is_not_repeated_after_a_crash() -> None:
+async def test_what_finished_out_of_order_is_not_repeated_after_a_crash(r: Rig) -> None:
     async def first_hangs(m: Message) -> None:
         if m.payload == b"0" and len(seen) == 1:
             await asyncio.sleep(10_000)
 
-    async with rig() as r:
-        await r.topic("orders", 50, priorities=("p",))
-        await r.producer.publish_many("orders", [b"%d" % i for i in range(40)])
-        seen = Seen(first_hangs)
-        task = asyncio.create_task(r.host(seen).run())
-        await until(lambda: len(seen) == 40)
+    await r.topic("orders", 50, priorities=("p",))
+    await r.producer.publish_many("orders", [b"%d" % i for i in range(40)])
+    seen = Seen(first_hangs)
+    task = asyncio.create_task(r.host(seen).run())
+    await until(lambda: len(seen) == 40)
+    await asyncio.sleep(1)
+    assert await r.checkpointed("orders/0/p") == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 41)
         await asyncio.sleep(1)
-        assert await r.checkpointed("orders/0/p") == 1
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 41)
-            await asyncio.sleep(1)
-        assert len(seen) == 41
-        assert seen.payloads[-1] == b"0"
-        assert await r.checkpointed("orders/0/p") == 41
+    assert len(seen) == 41
+    assert seen.payloads[-1] == b"0"
+    assert await r.checkpointed("orders/0/p") == 41
 
 
-@virtual
-async def test_the_cap_holds_while_a_group_moves_between_hosts() -> None:
-    async with rig() as r:
-        await r.topic("orders", 40, group_qps=10)
-        sent = await r.producer.publish_many("orders", [b"x"] * 600)
-        seen = Seen(slow)
-        # Progress is saved by the moves alone, or their next owner would repeat what was done.
-        async with r.consuming(seen, "a", checkpoint_s=1_000.0):
-            await asyncio.sleep(2.3)
-            async with r.consuming(seen, "b", checkpoint_s=1_000.0):
-                await asyncio.sleep(3.4)
-                async with r.consuming(seen, "c", checkpoint_s=1_000.0):
-                    await asyncio.sleep(3.3)
-            await until(lambda: len(seen) == 600, 60)
-            await asyncio.sleep(1)
-        assert {d.host for d in seen.deliveries} >= {"a", "b"}
-        assert sorted(seen.ids) == sorted(sent)
-        assert max(starts_per_second(seen.deliveries).values()) == 40
+async def test_the_cap_holds_while_a_group_moves_between_hosts(r: Rig) -> None:
+    await r.topic("orders", 40, group_qps=10)
+    sent = await r.producer.publish_many("orders", [b"x"] * 600)
+    seen = Seen(slow)
+    # Progress is saved by the moves alone, or their next owner would repeat what was done.
+    async with r.consuming(seen, "a", checkpoint_s=1_000.0):
+        await asyncio.sleep(2.3)
+        async with r.consuming(seen, "b", checkpoint_s=1_000.0):
+            await asyncio.sleep(3.4)
+            async with r.consuming(seen, "c", checkpoint_s=1_000.0):
+                await asyncio.sleep(3.3)
+        await until(lambda: len(seen) == 600, 60)
+        await asyncio.sleep(1)
+    assert {d.host for d in seen.deliveries} >= {"a", "b"}
+    assert sorted(seen.ids) == sorted(sent)
+    assert max(starts_per_second(seen.deliveries).values()) == 40
 
 
-@virtual
-async def test_growing_and_shrinking_under_load_loses_nothing_and_keeps_the_cap() -> None:
-    async with rig() as r:
-        await r.topic("orders", 10, group_qps=10)
-        seen = Seen(slow)
-        sent: list[str] = []
+async def test_growing_and_shrinking_under_load_loses_nothing_and_keeps_the_cap(r: Rig) -> None:
+    await r.topic("orders", 10, group_qps=10)
+    seen = Seen(slow)
+    sent: list[str] = []
 
-        async def publish() -> None:
-            for n in range(220):
-                if n % 20 == 0:  # otherwise it writes to what the catalog said a second ago
-                    await r.producer.refresh()
-                sent.extend(
-                    await r.producer.publish_many("orders", [b"x"] * 3, priority=random.choice(["high", "low"]))
-                )
-                await asyncio.sleep(0.05)
+    async def publish() -> None:
+        for n in range(220):
+            if n % 20 == 0:  # otherwise it writes to what the catalog said a second ago
+                await r.producer.refresh()
+            sent.extend(await r.producer.publish_many("orders", [b"x"] * 3, priority=random.choice(["high", "low"])))
+            await asyncio.sleep(0.05)
 
-        async with r.consuming(seen, "a"), r.consuming(seen, "b"):
-            publishing = asyncio.create_task(publish())
-            for qps in (100, 30, 70, 10):
-                await asyncio.sleep(2.6)
-                await r.admin.update("orders", qps=qps)
-            await publishing
-            await until(lambda: len(seen) == len(sent), 200)
-            await asyncio.sleep(5)
-            topic = await r.catalog.get("orders")
-        assert (topic.active_groups, topic.groups) == (1, 1)
-        assert sorted(seen.ids) == sorted(sent)
-        assert await r.lag("orders") == 0
-        assert max(starts_per_second(seen.deliveries).values()) <= 100
-        assert len({d.group for d in seen.deliveries}) == 10
+    async with r.consuming(seen, "a"), r.consuming(seen, "b"):
+        publishing = asyncio.create_task(publish())
+        for qps in (100, 30, 70, 10):
+            await asyncio.sleep(2.6)
+            await r.admin.update("orders", qps=qps)
+        await publishing
+        await until(lambda: len(seen) == len(sent), 200)
+        await asyncio.sleep(5)
+        topic = await r.catalog.get("orders")
+    assert (topic.active_groups, topic.groups) == (1, 1)
+    assert sorted(seen.ids) == sorted(sent)
+    assert await r.lag("orders") == 0
+    assert max(starts_per_second(seen.deliveries).values()) <= 100
+    assert len({d.group for d in seen.deliveries}) == 10
 
 
-@virtual
-async def test_quotas_of_a_shrunk_topic_still_add_up_while_its_retired_groups_drain() -> None:
-    async with rig() as r:
-        await r.topic("orders", 100, group_qps=10)
-        await r.producer.publish_many("orders", [b"x"] * 400)
-        topic = await r.admin.update("orders", qps=20)
-        assert (topic.active_groups, topic.groups) == (2, 10)
-        assert sum(quotas(topic)) == 20
-        seen = Seen()
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 400, 60)
-        per_second = Counter(d.started_us // 1_000_000 for d in seen.deliveries)
-        assert max(per_second.values()) == 20
+async def test_quotas_of_a_shrunk_topic_still_add_up_while_its_retired_groups_drain(r: Rig) -> None:
+    await r.topic("orders", 100, group_qps=10)
+    await r.producer.publish_many("orders", [b"x"] * 400)
+    topic = await r.admin.update("orders", qps=20)
+    assert (topic.active_groups, topic.groups) == (2, 10)
+    assert sum(quotas(topic)) == 20
+    seen = Seen()
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 400, 60)
+    per_second = Counter(d.started_us // 1_000_000 for d in seen.deliveries)
+    assert max(per_second.values()) == 20
 
 
-@virtual
-async def test_a_second_owner_fences_off_the_first_which_settles_and_saves_nothing_more() -> None:
-    async with rig() as r:
-        await r.topic("orders", 50, priorities=("p",), max_attempts=1)
-        sent = await r.producer.publish_many("orders", [b"%d" % i for i in range(30)])
+async def test_a_second_owner_fences_off_the_first_which_settles_and_saves_nothing_more(r: Rig) -> None:
+    await r.topic("orders", 50, priorities=("p",), max_attempts=1)
+    sent = await r.producer.publish_many("orders", [b"%d" % i for i in range(30)])
 
-        async def stale_fails(m: Message) -> None:
-            await asyncio.sleep(1.0)
-            raise ValueError("on the stale host")
+    async def stale_fails(m: Message) -> None:
+        await asyncio.sleep(1.0)
+        raise ValueError("on the stale host")
 
-        stale_seen, fresh_seen = Seen(stale_fails), Seen()
-        stale = r.host(stale_seen, "stale", checkpoint_s=0.1, drain_s=0.1)
-        async with running(stale):
-            await until(lambda: len(stale_seen) == 30)
-            # A cluster that knows nothing of the first: both believe to own the group, under two epochs.
-            other = LocalCluster(r.next_epoch).member("fresh")
-            gate = asyncio.Event()
-            fresh_store = FaultyStore(MemoryStore(r.world))
-            fresh = r.host(fresh_seen, "fresh", membership=other, store=fresh_store, checkpoint_s=1_000.0)
-            fresh_seen.then = lambda m: gate.wait()
-            async with running(fresh):
-                await until(lambda: len(fresh_seen) == 30)
-                await asyncio.sleep(3)  # the stale host's handlers have failed, and it has tried to say so
-                assert stale.work.settler.refused == 30
-                assert stale.ownership.losses.groups == 1
-                assert not stale.ownership.groups
-                assert await r.checkpointed("orders/0/p") <= 1
-                [slot] = await r.store.lanes.inspect(["orders/0"])
-                assert slot.dead == 0
-                gate.set()
-                await until(lambda: fresh.work.endings.succeeded == 30)
-        assert sorted(fresh_seen.ids) == sorted(sent)
-        assert await r.checkpointed("orders/0/p") == 31
+    stale_seen, fresh_seen = Seen(stale_fails), Seen()
+    stale = r.host(stale_seen, "stale", checkpoint_s=0.1, drain_s=0.1)
+    async with running(stale):
+        await until(lambda: len(stale_seen) == 30)
+        # A cluster that knows nothing of the first: both believe to own the group, under two epochs.
+        other = LocalCluster(r.next_epoch).member("fresh")
+        gate = asyncio.Event()
+        fresh_store = FaultyStore(MemoryStore(r.world))
+        fresh = r.host(fresh_seen, "fresh", membership=other, store=fresh_store, checkpoint_s=1_000.0)
+        fresh_seen.then = lambda m: gate.wait()
+        async with running(fresh):
+            await until(lambda: len(fresh_seen) == 30)
+            await asyncio.sleep(3)  # the stale host's handlers have failed, and it has tried to say so
+            assert stale.work.settler.refused == 30
+            assert stale.ownership.losses.groups == 1
+            assert not stale.ownership.groups
+            assert await r.checkpointed("orders/0/p") <= 1
+            [slot] = await r.store.lanes.inspect(["orders/0"])
+            assert slot.dead == 0
+            gate.set()
+            await until(lambda: fresh.work.endings.succeeded == 30)
+    assert sorted(fresh_seen.ids) == sorted(sent)
+    assert await r.checkpointed("orders/0/p") == 31
 
 
-@virtual
-async def test_a_stale_checkpoint_is_refused_and_ends_the_ownership() -> None:
-    async with rig() as r:
-        await r.topic("orders", 50, priorities=("p",))
-        seen = Seen()
-        async with r.consuming(seen) as host:
-            await r.producer.publish("orders", b"x")
-            await until(lambda: len(seen) == 1)
-            await asyncio.sleep(1)
-            await r.checkpoints.save([Checkpoint("orders/0/p", 1_000, 2)])
-            await r.producer.publish("orders", b"y")
-            await until(lambda: host.ownership.losses.groups == 1)
-        assert await r.checkpointed("orders/0/p") == 2
+async def test_a_stale_checkpoint_is_refused_and_ends_the_ownership(r: Rig) -> None:
+    await r.topic("orders", 50, priorities=("p",))
+    seen = Seen()
+    async with r.consuming(seen) as host:
+        await r.producer.publish("orders", b"x")
+        await until(lambda: len(seen) == 1)
+        await asyncio.sleep(1)
+        await r.checkpoints.save([Checkpoint("orders/0/p", 1_000, 2)])
+        await r.producer.publish("orders", b"y")
+        await until(lambda: host.ownership.losses.groups == 1)
+    assert await r.checkpointed("orders/0/p") == 2
 
 
 async def _backlog(r: Rig, messages: int) -> list[str]:
     return await r.producer.publish_many("orders", [b"x"] * messages)
 
 
-@virtual
-async def test_a_full_store_topic_takes_messages_again_after_a_restart() -> None:
-    async with rig() as r:
-        await r.topic("orders", 50, max_length=20, priorities=("p",))
-        seen = Seen()
+async def test_a_full_store_topic_takes_messages_again_after_a_restart(r: Rig) -> None:
+    await r.topic("orders", 50, max_length=20, priorities=("p",))
+    seen = Seen()
+    await _backlog(r, 20)
+    async with r.consuming(seen):
+        await until(lambda: len(seen) == 20)
+        await asyncio.sleep(0.1)  # consumed, but stopped before the store was told to drop
+    async with r.consuming(seen):
+        await asyncio.sleep(20)
         await _backlog(r, 20)
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 20)
-            await asyncio.sleep(0.1)  # consumed, but stopped before the store was told to drop
-        async with r.consuming(seen):
-            await asyncio.sleep(20)
-            await _backlog(r, 20)
-            await until(lambda: len(seen) == 40)
+        await until(lambda: len(seen) == 40)
 
 
-@virtual
-async def test_a_lost_group_in_the_queue_for_room_does_not_hold_up_its_sister() -> None:
+async def test_a_lost_group_in_the_queue_for_room_does_not_hold_up_its_sister(r: Rig) -> None:
     gate = asyncio.Event()
 
     async def wait(m: Message) -> None:
         if len(seen) == 1:
             await gate.wait()
 
-    async with rig() as r:
-        await r.topic("orders", 30, group_qps=10, max_in_flight=1, priorities=("p",))
-        seen = Seen(wait)
-        async with r.consuming(seen) as host:
-            await asyncio.sleep(2)
-            await r.producer.publish_many("orders", [b"x"] * 3)  # one in each group: one runs, two wait for room
-            await until(lambda: len(seen) == 1)
-            await asyncio.sleep(0.1)
-            [owner] = host.ownership.owned.values()
-            assert len(owner.waiting) == 2
-            host.ownership.lost(owner.waiting[0])
-            gate.set()
-            await until(lambda: len(seen) == 2, 3)
+    await r.topic("orders", 30, group_qps=10, max_in_flight=1, priorities=("p",))
+    seen = Seen(wait)
+    async with r.consuming(seen) as host:
+        await asyncio.sleep(2)
+        await r.producer.publish_many("orders", [b"x"] * 3)  # one in each group: one runs, two wait for room
+        await until(lambda: len(seen) == 1)
+        await asyncio.sleep(0.1)
+        [owner] = host.ownership.owned.values()
+        assert len(owner.waiting) == 2
+        host.ownership.lost(owner.waiting[0])
+        gate.set()
+        await until(lambda: len(seen) == 2, 3)
 
 
-@virtual
-async def test_what_fails_in_a_released_group_while_the_next_owner_raises_its_fences_is_delivered_again() -> None:
+async def test_what_fails_in_a_released_group_while_the_next_owner_raises_its_fences_is_delivered_again(r: Rig) -> None:
     released, ends = asyncio.Event(), asyncio.Event()
 
     async def fails_late(m: Message) -> None:
@@ -391,33 +361,30 @@ async def test_what_fails_in_a_released_group_while_the_next_owner_raises_its_fe
         ends.set()
         await asyncio.sleep(1.0)  # the former owner settles and saves
 
-    async with rig() as r:
-        await r.topic("orders", 10, group_qps=10)
-        await r.producer.publish("orders", b"x")
-        seen = Seen(fails_late)
-        former = r.host(seen, "former")
-        async with running(former):
-            await until(lambda: len(seen) == 1)
-            await former.letting_go.release(["orders/0"], 0.1)
-            store = FaultyStore(MemoryStore(r.world))
-            store.lanes.after["claim"] = between_the_fences
-            next_owner = r.host(seen, "next", membership=LocalCluster(r.next_epoch).member("next"), store=store)
-            async with running(next_owner):
-                await until(lambda: len(seen) == 2)
-            assert released.is_set()
-            assert former.work.settler.refused == 1
-        assert [d.host for d in seen.deliveries] == ["former", "next"]
+    await r.topic("orders", 10, group_qps=10)
+    await r.producer.publish("orders", b"x")
+    seen = Seen(fails_late)
+    former = r.host(seen, "former")
+    async with running(former):
+        await until(lambda: len(seen) == 1)
+        await former.letting_go.release(["orders/0"], 0.1)
+        store = FaultyStore(MemoryStore(r.world))
+        store.lanes.after["claim"] = between_the_fences
+        next_owner = r.host(seen, "next", membership=LocalCluster(r.next_epoch).member("next"), store=store)
+        async with running(next_owner):
+            await until(lambda: len(seen) == 2)
+        assert released.is_set()
+        assert former.work.settler.refused == 1
+    assert [d.host for d in seen.deliveries] == ["former", "next"]
 
 
-@virtual
-async def test_what_is_retained_is_dropped_in_time_though_hosts_restart_more_often_than_that() -> None:
-    async with rig() as r:
-        await r.topic("orders", 50, group_qps=50, priorities=("p",), retention_s=60.0)
-        seen = Seen()
-        for _ in range(14):
-            async with r.consuming(seen):
-                await r.producer.publish_many("orders", [b"x"] * 10)
-                await asyncio.sleep(10)
-        [bounds] = await r.store.log.bounds(["orders/0/p"])
-        assert len(seen) == 140
-        assert 60 <= bounds.tail - bounds.head <= 100, bounds
+async def test_what_is_retained_is_dropped_in_time_though_hosts_restart_more_often_than_that(r: Rig) -> None:
+    await r.topic("orders", 50, group_qps=50, priorities=("p",), retention_s=60.0)
+    seen = Seen()
+    for _ in range(14):
+        async with r.consuming(seen):
+            await r.producer.publish_many("orders", [b"x"] * 10)
+            await asyncio.sleep(10)
+    [bounds] = await r.store.log.bounds(["orders/0/p"])
+    assert len(seen) == 140
+    assert 60 <= bounds.tail - bounds.head <= 100, bounds

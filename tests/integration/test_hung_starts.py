@@ -14,8 +14,10 @@ from emq.storage.message import Message
 from emq.topics.model import Kind
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
-from support.rig import Rig, Seen, rig, running
+from support.rig import Rig, Seen, running
 from support.virtual import virtual
+
+pytestmark = virtual
 
 HANDLED_S = 0.05
 RATE = 20
@@ -62,40 +64,39 @@ async def load(r: Rig, topics: list[str], seconds: int) -> None:
 
 @pytest.mark.parametrize("waits", [True, False], ids=["waiting", "never-waiting"])
 @pytest.mark.parametrize("crowd", CROWDS, ids=str)
-@virtual
-async def test_topics_that_hang_from_the_start_leave_their_rate_to_unknown_ones(crowd: Crowd, waits: bool) -> None:
+async def test_topics_that_hang_from_the_start_leave_their_rate_to_unknown_ones(
+    r: Rig, crowd: Crowd, waits: bool
+) -> None:
     async def handle(m: Message) -> None:
         if m.topic.startswith("hung"):
             await asyncio.sleep(10_000)
         if waits:
             await asyncio.sleep(HANDLED_S)
 
-    async with rig() as r:
-        for i in range(crowd.hung):
-            await r.topic(f"hung.{i}", 200, max_in_flight=1_000)
-            backlog = 50 + 2 * crowd.places if crowd.size == 1 else 20 + 2 * crowd.memory // crowd.size // crowd.hung
-            await r.producer.publish_many(f"hung.{i}", [b"x" * crowd.size] * min(500, backlog))
-        healthy = [f"well.{i}" for i in range(crowd.healthy)]
-        for name in healthy:
-            await r.topic(name, RATE * 2)
-        seen = Seen(handle)
-        host = r.host(seen, drain_s=0.1, max_in_flight=crowd.places)
-        host.work.gauge.max_bytes = crowd.memory
-        async with running(host):
-            began_us = int(r.clock.now() * 1e6)
-            await load(r, healthy, SOON_S + MEASURED_S)
-            assert host.work.dispatcher.flight.count <= crowd.places
-        rights = [d for d in seen.deliveries if d.topic.startswith("well")]
-        soon = [d for d in rights if SOON_S <= (d.started_us - began_us) / 1e6 < SOON_S + MEASURED_S]
-        assert len(soon) >= 0.99 * RATE * MEASURED_S * crowd.healthy
-        assert max(d.started_us - d.ready_us for d in soon) < 1e6
+    for i in range(crowd.hung):
+        await r.topic(f"hung.{i}", 200, max_in_flight=1_000)
+        backlog = 50 + 2 * crowd.places if crowd.size == 1 else 20 + 2 * crowd.memory // crowd.size // crowd.hung
+        await r.producer.publish_many(f"hung.{i}", [b"x" * crowd.size] * min(500, backlog))
+    healthy = [f"well.{i}" for i in range(crowd.healthy)]
+    for name in healthy:
+        await r.topic(name, RATE * 2)
+    seen = Seen(handle)
+    host = r.host(seen, drain_s=0.1, max_in_flight=crowd.places)
+    host.work.gauge.max_bytes = crowd.memory
+    async with running(host):
+        began_us = int(r.clock.now() * 1e6)
+        await load(r, healthy, SOON_S + MEASURED_S)
+        assert host.work.dispatcher.flight.count <= crowd.places
+    rights = [d for d in seen.deliveries if d.topic.startswith("well")]
+    soon = [d for d in rights if SOON_S <= (d.started_us - began_us) / 1e6 < SOON_S + MEASURED_S]
+    assert len(soon) >= 0.99 * RATE * MEASURED_S * crowd.healthy
+    assert max(d.started_us - d.ready_us for d in soon) < 1e6
 
 
 @pytest.mark.parametrize("kind", [Kind.LOG, Kind.PRIORITY])
 @pytest.mark.parametrize("crowd", [Crowd(60, 20, 250), Crowd(120, 30, 250), Crowd(60, 20, 1_000)], ids=str)
-@virtual
 async def test_topics_that_hang_for_nine_of_ten_messages_leave_their_rate_to_unknown_ones(
-    crowd: Crowd, kind: Kind
+    r: Rig, crowd: Crowd, kind: Kind
 ) -> None:
     chance, number = random.Random(1), itertools.count()
 
@@ -104,26 +105,23 @@ async def test_topics_that_hang_for_nine_of_ten_messages_leave_their_rate_to_unk
             await asyncio.sleep(0 if chance.random() < 0.1 else 10_000)
         await asyncio.sleep(HANDLED_S)
 
-    async with rig() as r:
-        of_kind = {} if kind is Kind.LOG else {"kind": kind, "slots": 4, "ordering": "none"}
-        hung, healthy = (
-            [f"{name}.{i}" for i in range(n)] for name, n in (("hung", crowd.hung), ("well", crowd.healthy))
-        )
-        for name in hung:
-            await r.topic(name, 200, max_in_flight=1_000, **of_kind)
-            await publish(r, name, 500, number, kind)
-        for name in healthy:
-            await r.topic(name, RATE * 2, **of_kind)
-        seen = Seen(handle)
-        async with r.consuming(seen, drain_s=0.1, max_in_flight=crowd.places):
-            began_us = int(r.clock.now() * 1e6)
-            for _ in range((SOON_S + MEASURED_S) * 10):
-                for name in healthy:
-                    await publish(r, name, RATE // 10, number, kind)
-                await asyncio.sleep(0.1)
-        rights = [d for d in seen.deliveries if d.topic.startswith("well")]
-        soon = [d for d in rights if SOON_S <= (d.started_us - began_us) / 1e6 < SOON_S + MEASURED_S]
-        assert len(soon) >= 0.99 * RATE * MEASURED_S * crowd.healthy
+    of_kind = {} if kind is Kind.LOG else {"kind": kind, "slots": 4, "ordering": "none"}
+    hung, healthy = ([f"{name}.{i}" for i in range(n)] for name, n in (("hung", crowd.hung), ("well", crowd.healthy)))
+    for name in hung:
+        await r.topic(name, 200, max_in_flight=1_000, **of_kind)
+        await publish(r, name, 500, number, kind)
+    for name in healthy:
+        await r.topic(name, RATE * 2, **of_kind)
+    seen = Seen(handle)
+    async with r.consuming(seen, drain_s=0.1, max_in_flight=crowd.places):
+        began_us = int(r.clock.now() * 1e6)
+        for _ in range((SOON_S + MEASURED_S) * 10):
+            for name in healthy:
+                await publish(r, name, RATE // 10, number, kind)
+            await asyncio.sleep(0.1)
+    rights = [d for d in seen.deliveries if d.topic.startswith("well")]
+    soon = [d for d in rights if SOON_S <= (d.started_us - began_us) / 1e6 < SOON_S + MEASURED_S]
+    assert len(soon) >= 0.99 * RATE * MEASURED_S * crowd.healthy
 
 
 async def publish(r: Rig, topic: str, count: int, number: Iterator[int], kind: Kind) -> None:
@@ -131,23 +129,21 @@ async def publish(r: Rig, topic: str, count: int, number: Iterator[int], kind: K
     await r.producer.publish_many(topic, payloads, **({} if kind is Kind.LOG else {"priority": 20}))
 
 
-@virtual
-async def test_members_that_find_no_place_are_claimed_again_only_when_their_topic_may_find_one() -> None:
+async def test_members_that_find_no_place_are_claimed_again_only_when_their_topic_may_find_one(r: Rig) -> None:
     async def handle(m: Message) -> None:
         if m.topic == "hung":
             await asyncio.sleep(10_000)
 
-    async with rig() as r:
-        for name in ("hung", "well"):
-            await r.topic(name, 200, kind=Kind.PRIORITY, slots=8, ordering="none", max_in_flight=1_000)
-        await r.producer.publish_many("hung", [b"%d" % i for i in range(500)], priority=20)
-        seen, store = Seen(handle), FaultyStore(MemoryStore(r.world))
-        claims = store.sorted.inject("claim", before_s=0.02, times=None)  # a call takes time
-        async with r.consuming(seen, drain_s=0.1, max_in_flight=100, store=store):
-            await asyncio.sleep(3)
-            before = claims.happened
-            await asyncio.sleep(5)
-            assert claims.happened - before <= 100
-            await r.producer.publish_many("well", [b"%d" % i for i in range(100)], priority=20)
-            await asyncio.sleep(1)
-        assert len(seen.of("well")) == 100
+    for name in ("hung", "well"):
+        await r.topic(name, 200, kind=Kind.PRIORITY, slots=8, ordering="none", max_in_flight=1_000)
+    await r.producer.publish_many("hung", [b"%d" % i for i in range(500)], priority=20)
+    seen, store = Seen(handle), FaultyStore(MemoryStore(r.world))
+    claims = store.sorted.inject("claim", before_s=0.02, times=None)  # a call takes time
+    async with r.consuming(seen, drain_s=0.1, max_in_flight=100, store=store):
+        await asyncio.sleep(3)
+        before = claims.happened
+        await asyncio.sleep(5)
+        assert claims.happened - before <= 100
+        await r.producer.publish_many("well", [b"%d" % i for i in range(100)], priority=20)
+        await asyncio.sleep(1)
+    assert len(seen.of("well")) == 100

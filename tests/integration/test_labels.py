@@ -10,9 +10,11 @@ import pytest
 from emq.producer import Outgoing
 from emq.runtime import errors
 from emq.storage.message import Message
-from support.rig import Rig, Seen, rig, running
+from support.rig import Rig, Seen, running
 from support.virtual import virtual
 from support.waiting import until
+
+pytestmark = virtual
 
 MB = 1_000_000
 KINDS = {
@@ -50,84 +52,74 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@virtual
-async def test_a_publish_with_more_headers_and_keys_than_the_topic_takes_is_refused(way: str) -> None:
-    async with rig() as r:
-        await r.topic("t", max_headers=1_000)
-        await r.topic("s", max_headers=1_000, **KINDS["slots"])
-        publish = WAYS[way]
-        for key, headers in (
-            ("k" * 1_001, None),
-            ("ü" * 501, None),
-            (None, {"a": "x" * 968}),
-            ("k" * 500, {"a": "x" * 468}),
+async def test_a_publish_with_more_headers_and_keys_than_the_topic_takes_is_refused(r: Rig, way: str) -> None:
+    await r.topic("t", max_headers=1_000)
+    await r.topic("s", max_headers=1_000, **KINDS["slots"])
+    publish = WAYS[way]
+    for key, headers in (
+        ("k" * 1_001, None),
+        ("ü" * 501, None),
+        (None, {"a": "x" * 968}),
+        ("k" * 500, {"a": "x" * 468}),
+    ):
+        with pytest.raises(
+            errors.InvalidMessage, match=r"key and headers of 100[12] bytes.*takes 1000 .its max_headers"
         ):
-            with pytest.raises(
-                errors.InvalidMessage, match=r"key and headers of 100[12] bytes.*takes 1000 .its max_headers"
-            ):
-                await publish(r.producer, key, headers)
-        await publish(r.producer, "k" * 500, {"a": "x" * 467})
+            await publish(r.producer, key, headers)
+    await publish(r.producer, "k" * 500, {"a": "x" * 467})
 
 
-@virtual
-async def test_one_of_many_with_too_large_headers_is_refused_and_the_others_are_not() -> None:
-    async with rig() as r:
-        await r.topic("t", max_headers=1_000)
-        sent = await r.producer.send([Outgoing("t", b"x", headers={"a": "x" * n}) for n in (1, 1_000, 2)])
-        assert [isinstance(outcome, errors.InvalidMessage) for outcome in sent] == [False, True, False]
+async def test_one_of_many_with_too_large_headers_is_refused_and_the_others_are_not(r: Rig) -> None:
+    await r.topic("t", max_headers=1_000)
+    sent = await r.producer.send([Outgoing("t", b"x", headers={"a": "x" * n}) for n in (1, 1_000, 2)])
+    assert [isinstance(outcome, errors.InvalidMessage) for outcome in sent] == [False, True, False]
 
 
-@virtual
-async def test_a_merge_key_is_bounded_as_headers_are() -> None:
-    async with rig() as r:
-        await r.topic("t", max_headers=1_000, **KINDS["slots"])
-        await r.producer.publish("t", b"x", merge_key=b"k" * 1_000)
-        with pytest.raises(errors.InvalidMessage, match="merge key of 1001 bytes"):
-            await r.producer.publish("t", b"x", merge_key=b"k" * 1_001)
-        with pytest.raises(errors.InvalidMessage, match="merge key of 1001 bytes"):
-            await r.producer.publish_many("t", [b"x"], merge_keys=[b"k" * 1_001])
+async def test_a_merge_key_is_bounded_as_headers_are(r: Rig) -> None:
+    await r.topic("t", max_headers=1_000, **KINDS["slots"])
+    await r.producer.publish("t", b"x", merge_key=b"k" * 1_000)
+    with pytest.raises(errors.InvalidMessage, match="merge key of 1001 bytes"):
+        await r.producer.publish("t", b"x", merge_key=b"k" * 1_001)
+    with pytest.raises(errors.InvalidMessage, match="merge key of 1001 bytes"):
+        await r.producer.publish_many("t", [b"x"], merge_keys=[b"k" * 1_001])
 
 
 @pytest.mark.parametrize("way", KINDS)
-@virtual
-async def test_a_host_counts_headers_whatever_a_handler_makes_of_them(way: str) -> None:
+async def test_a_host_counts_headers_whatever_a_handler_makes_of_them(r: Rig, way: str) -> None:
     gate = asyncio.Event()
 
     async def handle(m: Message) -> None:
         m.payload, m.headers = b"y" * 10, None
         await gate.wait()
 
-    async with rig() as r:
-        await r.topic("t", max_headers=2 * MB, max_in_flight=2, **KINDS[way])
-        for i in range(4):
-            await publish_large(r, way, i)
-        seen = Seen(handle)
-        async with r.consuming(seen) as host:
-            await until(lambda: len(seen) == 2)
-            gauge = host.work.gauge
-            assert gauge.flying == pytest.approx(2 * MB, rel=0.01)
-            assert gauge.bytes == pytest.approx(gauge.messages * MB, rel=0.01)
-            gate.set()
-            await until(lambda: len(seen) == 4 and host.work.dispatcher.flight.count == 0)
-            assert (gauge.flying, gauge.bytes, gauge.messages) == (0, 0, 0)
+    await r.topic("t", max_headers=2 * MB, max_in_flight=2, **KINDS[way])
+    for i in range(4):
+        await publish_large(r, way, i)
+    seen = Seen(handle)
+    async with r.consuming(seen) as host:
+        await until(lambda: len(seen) == 2)
+        gauge = host.work.gauge
+        assert gauge.flying == pytest.approx(2 * MB, rel=0.01)
+        assert gauge.bytes == pytest.approx(gauge.messages * MB, rel=0.01)
+        gate.set()
+        await until(lambda: len(seen) == 4 and host.work.dispatcher.flight.count == 0)
+        assert (gauge.flying, gauge.bytes, gauge.messages) == (0, 0, 0)
 
 
-@virtual
-async def test_large_headers_stay_within_the_memory_that_a_host_may_use() -> None:
+async def test_large_headers_stay_within_the_memory_that_a_host_may_use(r: Rig) -> None:
     gate = asyncio.Event()
 
     async def handle(_: Message) -> None:
         await gate.wait()
 
-    async with rig() as r:
-        await r.topic("t", 50, max_headers=2 * MB, max_in_flight=1_000)
-        for i in range(40):
-            await publish_large(r, "log", i)
-        seen = Seen(handle)
-        host = r.host(seen)
-        host.work.gauge.max_bytes = 10 * MB
-        async with running(host):
-            await asyncio.sleep(10)
-            assert 4 <= len(seen) <= 8
-            gate.set()
-            await until(lambda: len(seen) == 40)
+    await r.topic("t", 50, max_headers=2 * MB, max_in_flight=1_000)
+    for i in range(40):
+        await publish_large(r, "log", i)
+    seen = Seen(handle)
+    host = r.host(seen)
+    host.work.gauge.max_bytes = 10 * MB
+    async with running(host):
+        await asyncio.sleep(10)
+        assert 4 <= len(seen) <= 8
+        gate.set()
+        await until(lambda: len(seen) == 40)

@@ -14,7 +14,7 @@ from emq.observe import dead_letters
 from emq.runtime import errors
 from emq.storage import message
 from emq.storage.message import Message
-from support.rig import bound, rig
+from support.rig import Rig, bound
 from support.virtual import virtual
 from support.waiting import until
 
@@ -71,7 +71,7 @@ def _odd_retry(after: Any) -> errors.Retry:
 @pytest.mark.parametrize("suspends", [False, True])
 @virtual
 async def test_whatever_a_handler_raises_is_a_failed_delivery_and_the_group_goes_on(
-    suspends: bool, batch_size: int
+    r: Rig, suspends: bool, batch_size: int
 ) -> None:
     good: list[str] = []
 
@@ -83,21 +83,20 @@ async def test_whatever_a_handler_raises_is_a_failed_delivery_and_the_group_goes
                 raise ODD[m.payload.decode()]()
             good.append(m.payload.decode())
 
-    async with rig() as r:
-        topic = await r.topic("orders", 100, max_attempts=1)
-        for name in ODD:
-            await r.producer.publish_many("orders", [name, f"after {name}"], key=name)
-        async with r.consuming(bound({"*": handle}, batch_size=batch_size)) as host:
-            await until(lambda: len(good) >= len(ODD), 20)
-            await until(lambda: host.work.dispatcher.flight.count == 0, 20)
-            assert not any(group.busy or group.running for group in host.ownership.groups.values())
-        letters = [letter async for letter in dead_letters.find(r.store, topic, dead_letters.EVERY)]
-        assert {letter.payload.decode() for letter in letters} >= ODD.keys()
-        assert all(len(letter.reason) <= 500 for letter in letters)
+    topic = await r.topic("orders", 100, max_attempts=1)
+    for name in ODD:
+        await r.producer.publish_many("orders", [name, f"after {name}"], key=name)
+    async with r.consuming(bound({"*": handle}, batch_size=batch_size)) as host:
+        await until(lambda: len(good) >= len(ODD), 20)
+        await until(lambda: host.work.dispatcher.flight.count == 0, 20)
+        assert not any(group.busy or group.running for group in host.ownership.groups.values())
+    letters = [letter async for letter in dead_letters.find(r.store, topic, dead_letters.EVERY)]
+    assert {letter.payload.decode() for letter in letters} >= ODD.keys()
+    assert all(len(letter.reason) <= 500 for letter in letters)
 
 
 @virtual
-async def test_a_message_that_its_handler_made_unfit_to_store_is_a_dead_letter_and_its_neighbours_retry() -> None:
+async def test_a_message_that_its_handler_made_unfit_to_store_is_a_dead_letter_and_its_neighbours_retry(r: Rig) -> None:
     spoils = {
         "surrogate": {"headers": {"a": "\ud800"}},
         "object": {"headers": {"a": object()}},
@@ -116,16 +115,15 @@ async def test_a_message_that_its_handler_made_unfit_to_store_is_a_dead_letter_a
             setattr(m, field, value)
         raise ValueError("no")
 
-    async with rig() as r:
-        topic = await r.topic("orders", 100, max_attempts=3, backoff_s=(0.5,))
-        await r.producer.publish_many("orders", [*spoils, "good", "better"])
-        async with r.consuming(bound({"*": handle})) as host:
-            await until(lambda: len(done) == 2, 20)
-            await until(lambda: host.work.dispatcher.flight.count == 0, 20)
-        letters = [letter async for letter in dead_letters.find(r.store, topic, dead_letters.EVERY)]
-        assert sorted(done) == ["better", "good"]
-        assert len(letters) == len(spoils)
-        assert all("cannot be stored" in letter.reason for letter in letters)
+    topic = await r.topic("orders", 100, max_attempts=3, backoff_s=(0.5,))
+    await r.producer.publish_many("orders", [*spoils, "good", "better"])
+    async with r.consuming(bound({"*": handle})) as host:
+        await until(lambda: len(done) == 2, 20)
+        await until(lambda: host.work.dispatcher.flight.count == 0, 20)
+    letters = [letter async for letter in dead_letters.find(r.store, topic, dead_letters.EVERY)]
+    assert sorted(done) == ["better", "good"]
+    assert len(letters) == len(spoils)
+    assert all("cannot be stored" in letter.reason for letter in letters)
 
 
 def test_a_stored_body_sets_no_field_that_only_a_host_may_set() -> None:

@@ -11,9 +11,11 @@ from emq.runtime import errors
 from emq.storage.message import Message
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
-from support.rig import Rig, Seen, rig, running
+from support.rig import Rig, Seen, running
 from support.virtual import virtual
 from support.waiting import until
+
+pytestmark = virtual
 
 DOWN = errors.StoreUnavailable("this part of the store is down")
 LOST = errors.OutcomeUnknown("the answer of this part was lost")
@@ -57,76 +59,72 @@ class Load:
             await asyncio.sleep(0.1)
 
 
-@virtual
 @pytest.mark.parametrize(("fault", "silent_s"), [(DOWN, 0.0), (LOST, 0.0), (DOWN, 1.0), (LOST, 1.0), (DAMAGED, 0.0)])
 async def test_a_part_that_is_down_keeps_no_group_of_the_other_parts_waiting(
-    fault: errors.EMQError, silent_s: float
+    r: Rig, fault: errors.EMQError, silent_s: float
 ) -> None:
-    async with rig() as r:
-        load = Load(r)
-        await load.create()
-        seen, first = Seen(fail_once), {}
-        store = FaultyStore(MemoryStore(r.world))
-        loop = asyncio.get_running_loop()
-        async with running(r.host(seen, store=store)):
-            await load.publish(3)
-            before = len(seen)
-            store.fail_parts(lambda group: fault if is_odd(group) else None, silent_s)
-            await load.publish(15)
-            await asyncio.sleep(1.5)
-            healthy = [d for d in seen.deliveries[before:] if d.group % 2 == 0 and d.attempt == 1]
-            for delivery in healthy:
-                first.setdefault(delivery.payload, delivery.started_us)
-            waits = sorted(us / 1e6 - load.sent[p] - (r.clock.now() - loop.time()) for p, us in first.items())
-            assert len(waits) > 300
-            assert waits[len(waits) * 9 // 10] < 0.3
-            assert waits[-1] < silent_s * 2 + 0.5, "a healthy group waited for the part that is down"
-            again = [d for d in seen.deliveries[before:] if d.group % 2 == 0 and d.attempt == 2]
-            assert len(again) > 100, "failures of healthy groups were not tried again"
-            store.fail_parts(lambda group: None)
-            await until(lambda: {d.payload for d in seen.deliveries} == set(load.sent), 20)
-            failing = {payload for payload in load.sent if payload.startswith(b"fails")}
-            await until(lambda: {d.payload for d in seen.deliveries if d.attempt == 2} == failing, 20)
-            await asyncio.sleep(2)
-        assert store.log.refused > 10
-        assert store.lanes.refused > 10
-        assert store.sorted.refused > 10
-        if fault is not LOST:
-            assert Counter(d.payload for d in seen.deliveries) == {
-                payload: 1 + payload.startswith(b"fails") for payload in load.sent
-            }
-        assert await r.lag("log") == 0
+    load = Load(r)
+    await load.create()
+    seen, first = Seen(fail_once), {}
+    store = FaultyStore(MemoryStore(r.world))
+    loop = asyncio.get_running_loop()
+    async with running(r.host(seen, store=store)):
+        await load.publish(3)
+        before = len(seen)
+        store.fail_parts(lambda group: fault if is_odd(group) else None, silent_s)
+        await load.publish(15)
+        await asyncio.sleep(1.5)
+        healthy = [d for d in seen.deliveries[before:] if d.group % 2 == 0 and d.attempt == 1]
+        for delivery in healthy:
+            first.setdefault(delivery.payload, delivery.started_us)
+        waits = sorted(us / 1e6 - load.sent[p] - (r.clock.now() - loop.time()) for p, us in first.items())
+        assert len(waits) > 300
+        assert waits[len(waits) * 9 // 10] < 0.3
+        assert waits[-1] < silent_s * 2 + 0.5, "a healthy group waited for the part that is down"
+        again = [d for d in seen.deliveries[before:] if d.group % 2 == 0 and d.attempt == 2]
+        assert len(again) > 100, "failures of healthy groups were not tried again"
+        store.fail_parts(lambda group: None)
+        await until(lambda: {d.payload for d in seen.deliveries} == set(load.sent), 20)
+        failing = {payload for payload in load.sent if payload.startswith(b"fails")}
+        await until(lambda: {d.payload for d in seen.deliveries if d.attempt == 2} == failing, 20)
+        await asyncio.sleep(2)
+    assert store.log.refused > 10
+    assert store.lanes.refused > 10
+    assert store.sorted.refused > 10
+    if fault is not LOST:
+        assert Counter(d.payload for d in seen.deliveries) == {
+            payload: 1 + payload.startswith(b"fails") for payload in load.sent
+        }
+    assert await r.lag("log") == 0
 
 
-@virtual
-async def test_a_host_that_starts_while_a_part_is_down_acquires_the_groups_of_the_others_and_the_rest_later() -> None:
-    async with rig() as r:
-        load = Load(r)
-        await load.create()
-        await load.publish(2)
-        seen = Seen()
-        store = FaultyStore(MemoryStore(r.world))
-        store.fail_parts(lambda group: DOWN if is_odd(group) else None)
-        host = r.host(seen, store=store)
-        async with running(host):
-            await until(lambda: len(host.ownership.groups) == 8, 5)
-            assert not any(map(is_odd, host.ownership.groups))
-            assert host.running.is_set()
-            await asyncio.sleep(3)
-            assert {d.group % 2 for d in seen.deliveries} == {0}
-            store.fail_parts(lambda group: None)
-            await until(lambda: len(host.ownership.groups) == 16, 5)
-            await until(lambda: {d.payload for d in seen.deliveries} == set(load.sent), 20)
+async def test_a_host_that_starts_while_a_part_is_down_acquires_the_groups_of_the_others_and_the_rest_later(
+    r: Rig,
+) -> None:
+    load = Load(r)
+    await load.create()
+    await load.publish(2)
+    seen = Seen()
+    store = FaultyStore(MemoryStore(r.world))
+    store.fail_parts(lambda group: DOWN if is_odd(group) else None)
+    host = r.host(seen, store=store)
+    async with running(host):
+        await until(lambda: len(host.ownership.groups) == 8, 5)
+        assert not any(map(is_odd, host.ownership.groups))
+        assert host.running.is_set()
+        await asyncio.sleep(3)
+        assert {d.group % 2 for d in seen.deliveries} == {0}
+        store.fail_parts(lambda group: None)
+        await until(lambda: len(host.ownership.groups) == 16, 5)
+        await until(lambda: {d.payload for d in seen.deliveries} == set(load.sent), 20)
 
 
-@virtual
-async def test_publishing_to_a_part_that_is_down_fails_for_its_own_messages_only() -> None:
-    async with rig() as r:
-        load = Load(r)
-        await load.create()
-        r.store.fail_parts(lambda group: DOWN if is_odd(group) else None)
-        for delay_ms in (None, 500):
-            calls = (r.producer.publish("log", b"%d" % n, delay_ms=delay_ms) for n in range(16))
-            outcomes = await asyncio.gather(*calls, return_exceptions=True)
-            assert sum(isinstance(outcome, str) for outcome in outcomes) == 8
-            assert sum(outcome is DOWN for outcome in outcomes) == 8
+async def test_publishing_to_a_part_that_is_down_fails_for_its_own_messages_only(r: Rig) -> None:
+    load = Load(r)
+    await load.create()
+    r.store.fail_parts(lambda group: DOWN if is_odd(group) else None)
+    for delay_ms in (None, 500):
+        calls = (r.producer.publish("log", b"%d" % n, delay_ms=delay_ms) for n in range(16))
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert sum(isinstance(outcome, str) for outcome in outcomes) == 8
+        assert sum(outcome is DOWN for outcome in outcomes) == 8

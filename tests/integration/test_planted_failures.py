@@ -24,9 +24,11 @@ from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot
 from emq.host.reports import Reports
 from emq.runtime.troubles import Troubles
 from emq.storage.message import Message
-from support.rig import Rig, bound, rig
+from support.rig import Rig, bound
 from support.virtual import virtual
 from support.waiting import until
+
+pytestmark = virtual
 
 SOON_S = 20.0
 """Most seconds until all is handled: two failures, each with the rest of its loop and a look at everything."""
@@ -101,8 +103,7 @@ async def publish(r: Rig, tag: str, sent: set[str]) -> None:
 
 @pytest.mark.parametrize("calls", [(1,), (4, 5)], ids=["first", "later"])
 @pytest.mark.parametrize(("owner", "name"), PLACES, ids=[name for _, name in PLACES])
-@virtual
-async def test_an_unexpected_failure_costs_no_group(owner: Any, name: str, calls: tuple[int, ...]) -> None:
+async def test_an_unexpected_failure_costs_no_group(r: Rig, owner: Any, name: str, calls: tuple[int, ...]) -> None:
     handled: set[str] = set()
 
     async def handle(m: Message) -> None:
@@ -112,43 +113,40 @@ async def test_an_unexpected_failure_costs_no_group(owner: Any, name: str, calls
         handled.add(m.payload.decode())
 
     plant, sent = Plant(getattr(owner, name), *calls), set[str]()
-    async with rig() as r:
-        await r.topic("log", 60, group_qps=20, backoff_s=(0.5,))
-        await r.topic("keyed", 60, group_qps=20, backoff_s=(0.5,))
-        await r.topic("timed", 40, kind="fixed_time", slots=2)
-        await r.topic("merged", 40, kind="range_merge", slots=2, retry="backoff", backoff_s=(0.5,))
-        await r.topic("ranked", 40, kind="priority", slots=2, ordering="key", merge="key")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(owner, name, plant.function())
-            host = r.host(bound({"*": handle}))
-            running = asyncio.create_task(host.run())
-            await host.running.wait()
-            plant.armed = True
-            await publish(r, "a", sent)
-            await asyncio.sleep(2)
-            await publish(r, "b", sent)
-            await until(lambda: handled == sent, SOON_S)
-            await until(lambda: host.work.dispatcher.flight.count == 0, SOON_S)
-            assert plant.failed == 0 or host.guard.broken.total() > 0, "the metrics count it"
-            plant.armed = False
-            host.stop()
-            with contextlib.suppress(asyncio.CancelledError):
-                await running
+    await r.topic("log", 60, group_qps=20, backoff_s=(0.5,))
+    await r.topic("keyed", 60, group_qps=20, backoff_s=(0.5,))
+    await r.topic("timed", 40, kind="fixed_time", slots=2)
+    await r.topic("merged", 40, kind="range_merge", slots=2, retry="backoff", backoff_s=(0.5,))
+    await r.topic("ranked", 40, kind="priority", slots=2, ordering="key", merge="key")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, plant.function())
+        host = r.host(bound({"*": handle}))
+        running = asyncio.create_task(host.run())
+        await host.running.wait()
+        plant.armed = True
+        await publish(r, "a", sent)
+        await asyncio.sleep(2)
+        await publish(r, "b", sent)
+        await until(lambda: handled == sent, SOON_S)
+        await until(lambda: host.work.dispatcher.flight.count == 0, SOON_S)
+        assert plant.failed == 0 or host.guard.broken.total() > 0, "the metrics count it"
+        plant.armed = False
+        host.stop()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
 
 
-@virtual
-async def test_an_unexpected_failure_at_an_expired_message_loses_none_of_those_that_expired_with_it() -> None:
+async def test_an_unexpected_failure_at_an_expired_message_loses_none_of_those_that_expired_with_it(r: Rig) -> None:
     plant = Plant(Reports.expired, 1)
     plant.armed = True
-    async with rig() as r:
-        await r.topic("brief", 1, ttl_s=1)
-        await r.producer.publish_many("brief", [b"x"] * 8)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Reports, "expired", plant.function())
-            host = r.host(bound({"*": lambda m: None}))
-            running = asyncio.create_task(host.run())
-            await asyncio.sleep(SOON_S)
-            assert plant.failed == 1
-            host.stop()
-            await running
-        assert await r.lag("brief") == 0
+    await r.topic("brief", 1, ttl_s=1)
+    await r.producer.publish_many("brief", [b"x"] * 8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Reports, "expired", plant.function())
+        host = r.host(bound({"*": lambda m: None}))
+        running = asyncio.create_task(host.run())
+        await asyncio.sleep(SOON_S)
+        assert plant.failed == 1
+        host.stop()
+        await running
+    assert await r.lag("brief") == 0

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 import pytest
 
 from emq.topics.model import Kind
-from support.rig import Delivery, Rig, Seen, rig
+from support.rig import Delivery, Rig, Seen
 from support.virtual import virtual
+
+pytestmark = virtual
 
 BEGIN_S = 8
 """Seconds after which every host has started."""
@@ -31,82 +33,72 @@ async def fill(r: Rig, topic: str, count: int) -> None:
     await r.producer.publish_many(topic, [b"%d" % i for i in range(count)])
 
 
-@virtual
-async def test_a_topic_with_more_slots_than_starts_a_second_keeps_its_cap_in_every_second() -> None:
-    async with rig() as r:
-        await r.topic("slots", 10, kind=Kind.RANGE_MERGE, slots=64, time_range_ms=1)
-        seen = Seen()
-        await fill(r, "slots", 1_500)
-        async with r.consuming(seen, "a"), r.consuming(seen, "b"):
-            await asyncio.sleep(40)
-        seconds = by_second(seen.deliveries)
-        assert max(seconds.values()) <= 10
-        steady = sorted(seconds)[BEGIN_S:-1]
-        assert sum(seconds[s] for s in steady) >= 0.99 * 10 * len(steady)
+async def test_a_topic_with_more_slots_than_starts_a_second_keeps_its_cap_in_every_second(r: Rig) -> None:
+    await r.topic("slots", 10, kind=Kind.RANGE_MERGE, slots=64, time_range_ms=1)
+    seen = Seen()
+    await fill(r, "slots", 1_500)
+    async with r.consuming(seen, "a"), r.consuming(seen, "b"):
+        await asyncio.sleep(40)
+    seconds = by_second(seen.deliveries)
+    assert max(seconds.values()) <= 10
+    steady = sorted(seconds)[BEGIN_S:-1]
+    assert sum(seconds[s] for s in steady) >= 0.99 * 10 * len(steady)
 
 
-@virtual
-async def test_a_log_topic_that_is_cut_live_keeps_the_lower_cap_in_every_second() -> None:
-    async with rig() as r:
-        await r.topic("cut", 500)
-        seen = Seen()
-        await fill(r, "cut", 10_000)
-        async with r.consuming(seen):
-            await asyncio.sleep(5)
-            await r.admin.update("cut", qps=2)
-            await asyncio.sleep(2)
-            cut = len(seen)
-            await asyncio.sleep(30)
-        seconds = by_second(seen.deliveries[cut:])
-        assert max(seconds.values()) <= 2
-        assert len(seen) - cut >= 0.95 * 2 * 30
+async def test_a_log_topic_that_is_cut_live_keeps_the_lower_cap_in_every_second(r: Rig) -> None:
+    await r.topic("cut", 500)
+    seen = Seen()
+    await fill(r, "cut", 10_000)
+    async with r.consuming(seen):
+        await asyncio.sleep(5)
+        await r.admin.update("cut", qps=2)
+        await asyncio.sleep(2)
+        cut = len(seen)
+        await asyncio.sleep(30)
+    seconds = by_second(seen.deliveries[cut:])
+    assert max(seconds.values()) <= 2
+    assert len(seen) - cut >= 0.95 * 2 * 30
 
 
-@virtual
 @pytest.mark.parametrize(("qps", "groups"), [(12.0, 6), (100.0, 10), (3.0, 8)])
-async def test_bursts_of_a_smooth_topic_add_up_to_its_own(qps: float, groups: int) -> None:
-    async with rig() as r:
-        await r.topic("smooth", qps, kind=Kind.RANGE_MERGE, slots=8, time_range_ms=1, pacing="smooth")
-        seen = Seen()
-        async with r.consuming(seen, "a"), r.consuming(seen, "b"):
-            await asyncio.sleep(10)
-            await fill(r, "smooth", int(qps * 40))
-            await asyncio.sleep(30)
-        assert busiest_s(seen.deliveries) <= qps + 1 + qps / 10
-        assert len(seen) >= 0.95 * qps * 29
+async def test_bursts_of_a_smooth_topic_add_up_to_its_own(r: Rig, qps: float, groups: int) -> None:
+    await r.topic("smooth", qps, kind=Kind.RANGE_MERGE, slots=8, time_range_ms=1, pacing="smooth")
+    seen = Seen()
+    async with r.consuming(seen, "a"), r.consuming(seen, "b"):
+        await asyncio.sleep(10)
+        await fill(r, "smooth", int(qps * 40))
+        await asyncio.sleep(30)
+    assert busiest_s(seen.deliveries) <= qps + 1 + qps / 10
+    assert len(seen) >= 0.95 * qps * 29
 
 
-@virtual
-async def test_a_shrunk_topic_runs_at_its_full_rate_while_idle_groups_retire() -> None:
-    async with rig() as r:
-        await r.topic("shrunk", 500)
-        seen = Seen()
-        async with r.consuming(seen, "a"), r.consuming(seen, "b"):
-            await asyncio.sleep(3)
-            await r.admin.update("shrunk", qps=30)
-            await r.producer.refresh()
-            await fill(r, "shrunk", 600)
-            await asyncio.sleep(15)
-        seconds = by_second(seen.deliveries)
-        first = min(seconds)
-        assert seconds[first] <= 500  # the change was made in this second
-        assert all(27 <= seconds[s] <= 30 for s in range(first + 1, first + 12)), seconds
+async def test_a_shrunk_topic_runs_at_its_full_rate_while_idle_groups_retire(r: Rig) -> None:
+    await r.topic("shrunk", 500)
+    seen = Seen()
+    async with r.consuming(seen, "a"), r.consuming(seen, "b"):
+        await asyncio.sleep(3)
+        await r.admin.update("shrunk", qps=30)
+        await r.producer.refresh()
+        await fill(r, "shrunk", 600)
+        await asyncio.sleep(15)
+    seconds = by_second(seen.deliveries)
+    first = min(seconds)
+    assert seconds[first] <= 500  # the change was made in this second
+    assert all(27 <= seconds[s] <= 30 for s in range(first + 1, first + 12)), seconds
 
 
-@virtual
-async def test_a_shrinking_topic_keeps_both_its_cap_and_its_rate_while_a_backlog_drains() -> None:
-    async with rig() as r:
-        await r.topic("draining", 500)
-        seen = Seen()
-        await fill(r, "draining", 2_500)
-        async with r.consuming(seen, "a"), r.consuming(seen, "b"):
-            await asyncio.sleep(3.5)
-            await r.admin.update("draining", qps=40)
-            await asyncio.sleep(1)
-            cut = len(seen)
-            await r.producer.refresh()
-            await fill(r, "draining", 800)
-            await asyncio.sleep(30)
-        seconds = by_second(seen.deliveries[cut:])
-        assert max(seconds.values()) <= 40
-        assert sum(seconds.values()) >= 0.9 * 40 * 30, seconds
+async def test_a_shrinking_topic_keeps_both_its_cap_and_its_rate_while_a_backlog_drains(r: Rig) -> None:
+    await r.topic("draining", 500)
+    seen = Seen()
+    await fill(r, "draining", 2_500)
+    async with r.consuming(seen, "a"), r.consuming(seen, "b"):
+        await asyncio.sleep(3.5)
+        await r.admin.update("draining", qps=40)
+        await asyncio.sleep(1)
+        cut = len(seen)
+        await r.producer.refresh()
+        await fill(r, "draining", 800)
+        await asyncio.sleep(30)
+    seconds = by_second(seen.deliveries[cut:])
+    assert max(seconds.values()) <= 40
+    assert sum(seconds.values()) >= 0.9 * 40 * 30, seconds
