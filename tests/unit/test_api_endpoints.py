@@ -31,12 +31,6 @@ async def api() -> AsyncIterator[Api]:
         yield opened
 
 
-@pytest.fixture
-async def receiver() -> AsyncIterator[HttpReceiver]:
-    async with HttpReceiver(lambda _: 204).running() as made:
-        yield made
-
-
 async def test_after_a_rotation_both_secrets_verify(api: Api, receiver: HttpReceiver) -> None:
     async with hosting(api):
         made = await endpoint_of(api, receiver)

@@ -26,12 +26,6 @@ async def api() -> AsyncIterator[Api]:
         yield made
 
 
-@pytest.fixture
-async def receiver() -> AsyncIterator[HttpReceiver]:
-    async with HttpReceiver(lambda _: 204).running() as made:
-        yield made
-
-
 @contextlib.asynccontextmanager
 async def delivering(api: Api) -> AsyncIterator[None]:
     """Run a host and what an API process does by itself, for the length of a block."""

@@ -27,12 +27,6 @@ async def api() -> AsyncIterator[Api]:
         yield opened
 
 
-@pytest.fixture
-async def receiver() -> AsyncIterator[HttpReceiver]:
-    async with HttpReceiver(lambda _: 204).running() as made:
-        yield made
-
-
 async def test_a_published_message_arrives_signed(api: Api, receiver: HttpReceiver) -> None:
     async with hosting(api):
         made = await endpoint_of(api, receiver, headers={"X-Shop": "1"}, auth={"type": "bearer", "token": "t0ken"})

@@ -143,7 +143,8 @@ class Host:
         self.told.append("look at lanes")
 
 
-def host() -> Host:
+@pytest.fixture
+async def h() -> Host:
     made = Host()
     # One double plays both parts; the name is taken by the part under test.
     made.assignments._membership = cast(Membership, _Part(made))
@@ -157,8 +158,7 @@ class _Part:
         self.fenced = of.fenced
 
 
-async def test_a_group_that_is_assigned_anew_is_taken_when_it_has_been_let_go_of() -> None:
-    h = host()
+async def test_a_group_that_is_assigned_anew_is_taken_when_it_has_been_let_go_of(h: Host) -> None:
     async with h.running(a=1, b=1):
         h.drained.clear()
         h.assign(a=2, b=1)
@@ -169,9 +169,8 @@ async def test_a_group_that_is_assigned_anew_is_taken_when_it_has_been_let_go_of
         assert h.told[2:] == ["released a", "acquire a 2"]
 
 
-async def test_a_group_is_not_taken_again_before_it_is_said_to_be_released() -> None:
+async def test_a_group_is_not_taken_again_before_it_is_said_to_be_released(h: Host) -> None:
     """The others would take that for a word about the newer ownership."""
-    h = host()
     async with h.running(a=1):
         h.said.clear()
         h.assign()
@@ -184,8 +183,7 @@ async def test_a_group_is_not_taken_again_before_it_is_said_to_be_released() -> 
         assert h.told == ["acquire a 1", "released a", "acquire a 2"]
 
 
-async def test_a_group_that_is_taken_away_while_it_drains_and_comes_back_is_let_go_of_once() -> None:
-    h = host()
+async def test_a_group_that_is_taken_away_while_it_drains_and_comes_back_is_let_go_of_once(h: Host) -> None:
     async with h.running(a=1):
         h.drained.clear()
         h.assign()
@@ -197,8 +195,7 @@ async def test_a_group_that_is_taken_away_while_it_drains_and_comes_back_is_let_
         assert h.told == ["acquire a 1", "released a", "acquire a 3"]
 
 
-async def test_a_group_is_not_asked_for_again_under_an_epoch_that_was_refused() -> None:
-    h = host()
+async def test_a_group_is_not_asked_for_again_under_an_epoch_that_was_refused(h: Host) -> None:
     h.refuse["a"] = 1
     async with h.running():
         h.assign(a=1)
@@ -211,9 +208,8 @@ async def test_a_group_is_not_asked_for_again_under_an_epoch_that_was_refused() 
         await h.owns(a=2, b=1)
 
 
-async def test_what_was_held_in_an_earlier_life_of_the_membership_is_forgotten_at_once() -> None:
+async def test_what_was_held_in_an_earlier_life_of_the_membership_is_forgotten_at_once(h: Host) -> None:
     """It belongs to others: it is not drained, nor said to be released."""
-    h = host()
     async with h.running(a=1):
         h.drained.clear()
         h.assign(era=1, b=2)
@@ -221,8 +217,7 @@ async def test_what_was_held_in_an_earlier_life_of_the_membership_is_forgotten_a
         assert h.told == ["acquire a 1", "forget all", "acquire b 2"]
 
 
-async def test_what_is_being_acquired_when_the_membership_is_lost_is_not_kept() -> None:
-    h = host()
+async def test_what_is_being_acquired_when_the_membership_is_lost_is_not_kept(h: Host) -> None:
     h.step_s = 0.1  # for each group that is acquired or forgotten, as if there were thousands
     async with h.running(a=1, b=1):
         h.assign(a=1, b=1, c=1, d=1, e=1, f=1)
@@ -235,8 +230,7 @@ async def test_what_is_being_acquired_when_the_membership_is_lost_is_not_kept() 
         await h.owns(a=2)
 
 
-async def test_who_loses_a_group_to_a_stranger_asks_the_stores_about_all_others() -> None:
-    h = host()
+async def test_who_loses_a_group_to_a_stranger_asks_the_stores_about_all_others(h: Host) -> None:
     async with h.running(a=1, b=1, c=1):
         h.assignments.fenced(cast(OwnedGroup, h.groups["a"]))
         h.assignments.fenced(cast(OwnedGroup, h.groups["b"]))
@@ -251,9 +245,9 @@ async def test_who_loses_a_group_to_a_stranger_asks_the_stores_about_all_others(
         assert h.told.count("look at lanes") == 1, "that the plan took it away is as it should be"
 
 
-async def test_groups_are_let_go_of_early_in_a_second() -> None:
+async def test_groups_are_let_go_of_early_in_a_second(h: Host) -> None:
     """Their new owner starts nothing in that second, so what is left of it is lost."""
-    h, clock = host(), LoopClock()
+    clock = LoopClock()
     async with h.running():
         for epoch, taken_away_at in enumerate((0.05, 0.25, 0.5, 0.95), 1):
             h.assign(a=epoch)
@@ -279,8 +273,7 @@ def raising(times: int, bad: str = "") -> Callable[[Iterable[str]], None]:
     return breaks
 
 
-async def test_an_error_that_nobody_expects_leaves_no_group_to_nobody() -> None:
-    h = host()
+async def test_an_error_that_nobody_expects_leaves_no_group_to_nobody(h: Host) -> None:
     h.breaks = raising(2)
     async with h.running():
         h.assign(a=1, b=1)
@@ -289,8 +282,7 @@ async def test_an_error_that_nobody_expects_leaves_no_group_to_nobody() -> None:
         assert h.assignments.trouble() == ""
 
 
-async def test_a_loop_that_breaks_before_a_release_has_begun_leaves_no_group_held() -> None:
-    h = host()
+async def test_a_loop_that_breaks_before_a_release_has_begun_leaves_no_group_held(h: Host) -> None:
     async with h.running():
         h.assign(a=1, b=1)
         await h.owns(a=1, b=1)
@@ -304,8 +296,7 @@ async def test_a_loop_that_breaks_before_a_release_has_begun_leaves_no_group_hel
         await h.owns(b=1)
 
 
-async def test_a_group_that_always_fails_keeps_no_other_from_being_acquired() -> None:
-    h = host()
+async def test_a_group_that_always_fails_keeps_no_other_from_being_acquired(h: Host) -> None:
     h.breaks = raising(0, bad="b")
     async with h.running():
         h.assign(a=1, b=1, c=1)
@@ -316,8 +307,7 @@ async def test_a_group_that_always_fails_keeps_no_other_from_being_acquired() ->
         await h.owns(a=1, b=1, c=1)
 
 
-async def test_what_a_host_holds_without_having_been_told_is_let_go_of() -> None:
-    h = host()
+async def test_what_a_host_holds_without_having_been_told_is_let_go_of(h: Host) -> None:
     async with h.running(a=1):
         h.groups["x"] = Group("x", 7)
         await h.owns(a=1)
@@ -325,8 +315,7 @@ async def test_what_a_host_holds_without_having_been_told_is_let_go_of() -> None
         await h.owns(a=1)
 
 
-async def test_a_group_that_stands_though_nobody_lets_go_of_it_is_acquired_again() -> None:
-    h = host()
+async def test_a_group_that_stands_though_nobody_lets_go_of_it_is_acquired_again(h: Host) -> None:
     async with h.running(a=1, b=1):
         h.groups["a"].stopping = True
         await until(lambda: h.told.count("acquire a 1") == 2, 5)
@@ -334,9 +323,8 @@ async def test_a_group_that_stands_though_nobody_lets_go_of_it_is_acquired_again
         assert h.told.count("acquire b 1") == 1
 
 
-async def test_a_failure_just_after_groups_began_to_stop_leaves_no_group_to_nobody() -> None:
+async def test_a_failure_just_after_groups_began_to_stop_leaves_no_group_to_nobody(h: Host) -> None:
     """It cancels tasks that have taken no step: no `finally` of theirs runs."""
-    h = host()
     async with h.running(a=1, b=1):
         with mock.patch.object(h.assignments, "_start_again_what_stands", side_effect=RuntimeError) as failing:
             h.assign(b=1)
@@ -344,15 +332,13 @@ async def test_a_failure_just_after_groups_began_to_stop_leaves_no_group_to_nobo
         await h.owns(b=1)
 
 
-async def test_a_lost_group_is_acquired_again_though_nobody_says_so() -> None:
-    h = host()
+async def test_a_lost_group_is_acquired_again_though_nobody_says_so(h: Host) -> None:
     async with h.running(a=1):
         h.groups.clear()
         await h.owns(a=1)
 
 
-async def test_a_host_that_stops_acquires_nothing_more() -> None:
-    h = host()
+async def test_a_host_that_stops_acquires_nothing_more(h: Host) -> None:
     async with h.running(a=1):
         h.assignments.stop()
         h.groups.clear()
@@ -360,10 +346,9 @@ async def test_a_host_that_stops_acquires_nothing_more() -> None:
         assert not h.groups
 
 
-async def test_a_host_is_not_ready_before_its_first_assignment_however_late_that_comes() -> None:
-    made = host()
-    async with made.running():
+async def test_a_host_is_not_ready_before_its_first_assignment_however_late_that_comes(h: Host) -> None:
+    async with h.running():
         await asyncio.sleep(60)
-        assert not made.assignments.ready.is_set()
-        made.assign()
-        await asyncio.wait_for(made.assignments.ready.wait(), 1)
+        assert not h.assignments.ready.is_set()
+        h.assign()
+        await asyncio.wait_for(h.assignments.ready.wait(), 1)

@@ -89,6 +89,11 @@ class Bench:
         self.settler.failed(self.group(topic), m, failure)
 
 
+@pytest.fixture
+async def b() -> Bench:
+    return Bench()
+
+
 def raised(call: Callable[[], object]) -> BaseException:
     try:
         call()
@@ -110,9 +115,9 @@ def look_up() -> BaseException:
 
 @virtual
 async def test_a_failed_delivery_says_its_topic_message_attempt_reason_and_when_it_is_tried_again(
+    b: Bench,
     logged: Records,
 ) -> None:
-    b = Bench()
     b.fails(division(), attempt=2)
     [line] = logged.all
     assert line.levelno == logging.WARNING
@@ -127,8 +132,7 @@ async def test_a_failed_delivery_says_its_topic_message_attempt_reason_and_when_
 
 
 @virtual
-async def test_a_layer_that_counts_attempts_itself_tells_its_number(logged: Records) -> None:
-    b = Bench()
+async def test_a_layer_that_counts_attempts_itself_tells_its_number(b: Bench, logged: Records) -> None:
     failed, last, waits = division(), errors.Reject("no such customer"), Retry("its hours are over", after_s=60)
     errors.tell_attempt(failed, 1, 2)
     errors.tell_attempt(last, 2, 2)
@@ -145,8 +149,7 @@ async def test_a_layer_that_counts_attempts_itself_tells_its_number(logged: Reco
 
 
 @virtual
-async def test_a_dead_letter_says_so_and_why(logged: Records) -> None:
-    b = Bench()
+async def test_a_dead_letter_says_so_and_why(b: Bench, logged: Records) -> None:
     b.fails(look_up(), attempt=3)
     b.fails(errors.Reject("no such customer"))
     assert logged.texts == [
@@ -159,8 +162,7 @@ async def test_a_dead_letter_says_so_and_why(logged: Records) -> None:
 
 
 @virtual
-async def test_a_wait_that_the_handler_asked_for_and_an_end_of_life_are_told(logged: Records) -> None:
-    b = Bench()
+async def test_a_wait_that_the_handler_asked_for_and_an_end_of_life_are_told(b: Bench, logged: Records) -> None:
     b.fails(errors.Retry("busy", after_s=0))
     b.fails(errors.Retry("busy", after_s=90))
     b.fails(errors.Retry("busy"), expires_us=b.clock.now_us() + 2_000_000)
@@ -173,9 +175,9 @@ async def test_a_wait_that_the_handler_asked_for_and_an_end_of_life_are_told(log
 
 @virtual
 async def test_messages_that_expired_or_are_damaged_or_spoiled_by_their_handler_are_told_once_they_are_dead(
+    b: Bench,
     logged: Records,
 ) -> None:
-    b = Bench()
     task = asyncio.create_task(b.settler.settle())
     b.settler.expired(b.group("orders"), Message("late", b"x", offset=1))
     b.settler.damaged(b.group("orders"), Message("orders/0/0@2", b"\xc1junk", offset=2), "its stored record is damaged")
@@ -201,8 +203,9 @@ async def test_an_id_with_control_characters_is_escaped(logged: Records) -> None
 
 
 @virtual
-async def test_the_traceback_of_a_kind_is_shown_once_a_minute_with_the_count_of_the_others(logged: Records) -> None:
-    b = Bench()
+async def test_the_traceback_of_a_kind_is_shown_once_a_minute_with_the_count_of_the_others(
+    b: Bench, logged: Records
+) -> None:
     for second in range(120):
         b.fails(division(), topic=f"t{second}")
         await asyncio.sleep(1)
@@ -215,8 +218,7 @@ async def test_the_traceback_of_a_kind_is_shown_once_a_minute_with_the_count_of_
 
 
 @virtual
-async def test_kinds_differ_by_class_and_place_and_not_by_text_or_topic(logged: Records) -> None:
-    b = Bench()
+async def test_kinds_differ_by_class_and_place_and_not_by_text_or_topic(b: Bench, logged: Records) -> None:
 
     def wrong(n: int) -> None:
         raise ValueError(f"order {n}")
@@ -228,14 +230,13 @@ async def test_kinds_differ_by_class_and_place_and_not_by_text_or_topic(logged: 
 
 
 @virtual
-async def test_retry_and_reject_have_a_traceback_only_if_an_error_caused_them(logged: Records) -> None:
+async def test_retry_and_reject_have_a_traceback_only_if_an_error_caused_them(b: Bench, logged: Records) -> None:
     def later() -> None:
         try:
             print(1 / 0)  # noqa: T201
         except ZeroDivisionError as exc:
             raise errors.Retry("not now") from exc
 
-    b = Bench()
     b.fails(raised(lambda: (_ for _ in ()).throw(errors.Retry("HTTP 500"))))
     b.fails(errors.Reject("gone"))
     assert not logged.tracebacks
@@ -287,8 +288,7 @@ def test_a_clock_that_went_back_hides_no_kind_for_long() -> None:
 
 
 @virtual
-async def test_a_new_kind_is_shown_though_its_topic_is_in_a_flood(logged: Records) -> None:
-    b = Bench()
+async def test_a_new_kind_is_shown_though_its_topic_is_in_a_flood(b: Bench, logged: Records) -> None:
     for _ in range(1_000):
         b.fails(division())
     b.fails(look_up(), id_="new")
@@ -296,8 +296,7 @@ async def test_a_new_kind_is_shown_though_its_topic_is_in_a_flood(logged: Record
 
 
 @virtual
-async def test_ever_new_kinds_do_not_flood_the_log_with_tracebacks(logged: Records) -> None:
-    b = Bench()
+async def test_ever_new_kinds_do_not_flood_the_log_with_tracebacks(b: Bench, logged: Records) -> None:
     for n in range(1_000):
         b.fails(type(f"E{n}", (Exception,), {})("new"))
     assert len(logged.tracebacks) == failure_log.TRACEBACKS
@@ -307,8 +306,9 @@ async def test_ever_new_kinds_do_not_flood_the_log_with_tracebacks(logged: Recor
 
 
 @virtual
-async def test_a_flood_of_one_topic_gets_a_few_lines_and_the_exact_count_of_the_others(logged: Records) -> None:
-    b = Bench()
+async def test_a_flood_of_one_topic_gets_a_few_lines_and_the_exact_count_of_the_others(
+    b: Bench, logged: Records
+) -> None:
     for _ in range(20):
         for _ in range(5_000):
             b.fails(errors.Retry("HTTP 500"))
@@ -325,8 +325,7 @@ async def test_a_flood_of_one_topic_gets_a_few_lines_and_the_exact_count_of_the_
 
 
 @virtual
-async def test_a_few_topics_in_a_flood_hide_no_other_of_the_same_second(logged: Records) -> None:
-    b = Bench()
+async def test_a_few_topics_in_a_flood_hide_no_other_of_the_same_second(b: Bench, logged: Records) -> None:
     for name in ["flood 1", "flood 2", "flood 3"] * 1_000:
         b.fails(errors.Retry("HTTP 500"), topic=name)
     b.fails(errors.Retry("HTTP 503"), topic="quiet", id_="q")
@@ -335,9 +334,9 @@ async def test_a_few_topics_in_a_flood_hide_no_other_of_the_same_second(logged: 
 
 @virtual
 async def test_ten_thousand_failing_topics_get_bounded_lines_in_each_second_and_none_is_uncounted(
+    b: Bench,
     logged: Records,
 ) -> None:
-    b = Bench()
     lines: Counter[int] = Counter()
     for second in range(12):
         before = len(logged.all)
@@ -355,9 +354,9 @@ async def test_ten_thousand_failing_topics_get_bounded_lines_in_each_second_and_
 
 @virtual
 async def test_the_lines_come_back_once_the_window_is_over_and_nothing_is_timed_without_failures(
+    b: Bench,
     logged: Records,
 ) -> None:
-    b = Bench()
     for _ in range(3):
         for _ in range(50):
             b.fails(errors.Retry("HTTP 500"))
@@ -368,8 +367,7 @@ async def test_the_lines_come_back_once_the_window_is_over_and_nothing_is_timed_
 
 
 @virtual
-async def test_a_host_that_stops_says_what_it_left_out(logged: Records) -> None:
-    b = Bench()
+async def test_a_host_that_stops_says_what_it_left_out(b: Bench, logged: Records) -> None:
     for _ in range(50):
         b.fails(errors.Retry("HTTP 500"))
     b.settler.failures.close()
@@ -421,8 +419,7 @@ async def test_a_filter_that_breaks_decides_on_no_message(logged: Records) -> No
 
 
 @virtual
-async def test_nothing_is_counted_for_a_log_that_is_off(logged: Records) -> None:
-    b = Bench()
+async def test_nothing_is_counted_for_a_log_that_is_off(b: Bench, logged: Records) -> None:
     failure_log.log.setLevel(logging.ERROR)
     try:
         b.fails(division())

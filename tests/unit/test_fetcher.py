@@ -104,9 +104,13 @@ class Bench:
             pass
 
 
+@pytest.fixture
+async def b() -> Bench:
+    return Bench()
+
+
 @virtual
-async def test_a_ready_queue_is_read_up_to_its_capacity_and_again_when_half_is_taken() -> None:
-    b = Bench()
+async def test_a_ready_queue_is_read_up_to_its_capacity_and_again_when_half_is_taken(b: Bench) -> None:
     await b.put(100)
     async with b.pulling(20):
         await asyncio.sleep(10)
@@ -124,8 +128,7 @@ async def test_a_ready_queue_is_read_up_to_its_capacity_and_again_when_half_is_t
 
 
 @virtual
-async def test_an_exhausted_queue_costs_nothing_until_it_is_woken() -> None:
-    b = Bench()
+async def test_an_exhausted_queue_costs_nothing_until_it_is_woken(b: Bench) -> None:
     await b.put(3)
     async with b.pulling(3):
         assert not b.queue.more
@@ -139,8 +142,7 @@ async def test_an_exhausted_queue_costs_nothing_until_it_is_woken() -> None:
 
 
 @virtual
-async def test_many_queues_are_read_in_one_round_trip() -> None:
-    b = Bench()
+async def test_many_queues_are_read_in_one_round_trip(b: Bench) -> None:
     groups = [b.new_group(5, f"t{i}") for i in range(250)]
     for i in range(250):
         await b.put(2, f"t{i}")
@@ -154,8 +156,7 @@ async def test_many_queues_are_read_in_one_round_trip() -> None:
 
 
 @virtual
-async def test_holes_count_as_finished_each_once() -> None:
-    b = Bench()
+async def test_holes_count_as_finished_each_once(b: Bench) -> None:
     await b.put(10)
     for offset in (1, 2, 5, 10):
         b.store.real.lose("t/0/p", offset)
@@ -166,8 +167,7 @@ async def test_holes_count_as_finished_each_once() -> None:
 
 
 @virtual
-async def test_what_a_checkpoint_says_is_finished_is_not_buffered_again() -> None:
-    b = Bench()
+async def test_what_a_checkpoint_says_is_finished_is_not_buffered_again(b: Bench) -> None:
     await b.put(10)
     b.queue.tracker = OffsetTracker(1, [(3, 5), (8, 9)])
     async with b.pulling():
@@ -177,8 +177,7 @@ async def test_what_a_checkpoint_says_is_finished_is_not_buffered_again() -> Non
 
 
 @virtual
-async def test_what_a_checkpoint_says_is_finished_is_not_buffered_when_the_watermark_got_there_first() -> None:
-    b = Bench()
+async def test_what_a_checkpoint_says_is_finished_is_not_buffered_when_the_watermark_got_there_first(b: Bench) -> None:
     b.queue.tracker = OffsetTracker(1, ((21, 24),))
     await b.put(25)
     async with b.pulling(20):
@@ -203,8 +202,9 @@ WHOLE = message.encode("an-id", b"payload", "key", 1, {"a": "b"})
     ],
 )
 @virtual
-async def test_a_damaged_record_is_put_aside_with_its_bytes_and_its_neighbours_are_passed_on(body: bytes) -> None:
-    b = Bench()
+async def test_a_damaged_record_is_put_aside_with_its_bytes_and_its_neighbours_are_passed_on(
+    b: Bench, body: bytes
+) -> None:
     await b.put(1)
     await b.put(1, body=body)
     await b.put(1)
@@ -216,8 +216,7 @@ async def test_a_damaged_record_is_put_aside_with_its_bytes_and_its_neighbours_a
 
 
 @virtual
-async def test_a_damaged_entry_of_a_lane_is_put_aside_with_its_bytes() -> None:
-    b = Bench()
+async def test_a_damaged_entry_of_a_lane_is_put_aside_with_its_bytes(b: Bench) -> None:
     await b.store.lanes.add([LaneAdd("t/0", "x", b"\xc1junk", 1)])
     task = asyncio.create_task(b.lanes.claim())
     b.lanes.acquire(b.group)
@@ -230,8 +229,7 @@ async def test_a_damaged_entry_of_a_lane_is_put_aside_with_its_bytes() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\xc1junk", b"{}", b"text", b"\x95\x01\x02"])
 @virtual
-async def test_a_strangers_body_is_passed_on_as_it_is(body: bytes) -> None:
-    b = Bench()
+async def test_a_strangers_body_is_passed_on_as_it_is(b: Bench, body: bytes) -> None:
     await b.put(1, body=body)
     await b.pull(1)
     m = b.group.take(0)
@@ -240,8 +238,7 @@ async def test_a_strangers_body_is_passed_on_as_it_is(body: bytes) -> None:
 
 
 @virtual
-async def test_a_newer_owner_ends_the_reading() -> None:
-    b = Bench()
+async def test_a_newer_owner_ends_the_reading(b: Bench) -> None:
     await b.put(1)
     await b.store.log.read([Read("t/0/p", 1, 1, 6)])
     async with b.pulling():
@@ -251,8 +248,7 @@ async def test_a_newer_owner_ends_the_reading() -> None:
 
 
 @virtual
-async def test_an_unreachable_store_is_asked_ever_more_rarely_and_read_on_when_it_is_back() -> None:
-    b = Bench()
+async def test_an_unreachable_store_is_asked_ever_more_rarely_and_read_on_when_it_is_back(b: Bench) -> None:
     await b.put(5)
     b.store.fail()
     async with b.pulling():
@@ -266,8 +262,7 @@ async def test_an_unreachable_store_is_asked_ever_more_rarely_and_read_on_when_i
 
 
 @virtual
-async def test_a_group_that_stops_or_has_no_handler_or_holds_too_much_is_not_read() -> None:
-    b = Bench()
+async def test_a_group_that_stops_or_has_no_handler_or_holds_too_much_is_not_read(b: Bench) -> None:
     assert wanted(b.queue) == 20
     b.hold(4 * 20)
     assert wanted(b.queue) == 0
@@ -286,8 +281,7 @@ async def test_a_group_that_stops_or_has_no_handler_or_holds_too_much_is_not_rea
 
 
 @virtual
-async def test_what_waits_for_a_busy_key_keeps_no_other_priority_from_being_read() -> None:
-    b = Bench()
+async def test_what_waits_for_a_busy_key_keeps_no_other_priority_from_being_read(b: Bench) -> None:
     b.group.buffers.append(deque())
     low = OwnedQueue(b.new_group(20), 0, OffsetTracker(1), 1.0)
     low.group, low.priority = b.group, 1
@@ -305,9 +299,8 @@ def with_a_lower_queue(b: Bench) -> OwnedQueue:
 
 
 @virtual
-async def test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsaved() -> None:
+async def test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsaved(b: Bench) -> None:
     """While nothing can be saved, what the low one takes of the bound is missing to a high message that comes later."""
-    b = Bench()
     low = with_a_lower_queue(b)
     b.group.allowance = 50
     low.tracker.finish(1, 21)  # and nothing of it is saved
@@ -318,8 +311,7 @@ async def test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsa
 
 
 @virtual
-async def test_nothing_starts_below_a_queue_that_waits_for_a_save() -> None:
-    b = Bench()
+async def test_nothing_starts_below_a_queue_that_waits_for_a_save(b: Bench) -> None:
     with_a_lower_queue(b)
     b.group.push(1, [message.Message(str(i), b"", priority=1, offset=1 + i) for i in range(15)])
     b.queue.tracker.finish(1, 51)  # and nothing of it is saved
@@ -338,9 +330,8 @@ async def test_nothing_starts_below_a_queue_that_waits_for_a_save() -> None:
 
 
 @virtual
-async def test_nothing_starts_below_a_queue_that_leaves_what_may_be_unsaved_to_a_higher_one() -> None:
+async def test_nothing_starts_below_a_queue_that_leaves_what_may_be_unsaved_to_a_higher_one(b: Bench) -> None:
     """More may start; but not of the lowest queue, since the one above it must not be read now."""
-    b = Bench()
     middle, low = with_a_lower_queue(b), with_a_lower_queue(b)
     b.group.push(low.priority, [message.Message(str(i), b"", priority=low.priority, offset=1 + i) for i in range(5)])
     b.queue.tracker.finish(1, 51)  # and nothing of it is saved
@@ -353,9 +344,8 @@ async def test_nothing_starts_below_a_queue_that_leaves_what_may_be_unsaved_to_a
 
 
 @virtual
-async def test_a_group_may_be_unsaved_by_what_the_topics_other_groups_are_not() -> None:
+async def test_a_group_may_be_unsaved_by_what_the_topics_other_groups_are_not(b: Bench) -> None:
     """It starts what they leave, so its own bound would hold it to its share between two checkpoints."""
-    b = Bench()
     other = Bench().group
     b.group.allowance = other.allowance = 50
     b.queue.tracker.finish(1, 51)  # and nothing of it is saved
@@ -371,8 +361,7 @@ async def test_a_group_may_be_unsaved_by_what_the_topics_other_groups_are_not() 
 
 
 @virtual
-async def test_what_a_low_priority_holds_of_a_former_quota_keeps_no_higher_one_in_the_store() -> None:
-    b = Bench()
+async def test_what_a_low_priority_holds_of_a_former_quota_keeps_no_higher_one_in_the_store(b: Bench) -> None:
     low = with_a_lower_queue(b)
     b.group.push(1, [message.Message(str(i), b"", priority=1, offset=1 + i) for i in range(200)])
     b.group.ahead = 200
@@ -382,8 +371,7 @@ async def test_what_a_low_priority_holds_of_a_former_quota_keeps_no_higher_one_i
 
 
 @virtual
-async def test_of_a_messages_own_time_to_live_and_its_topics_the_shorter_counts() -> None:
-    b = Bench()
+async def test_of_a_messages_own_time_to_live_and_its_topics_the_shorter_counts(b: Bench) -> None:
     owner = b.group.owner
     owner.topic = msgspec.structs.replace(owner.topic, options=TopicOptions(ttl_s=3.0))
     now_us = b.clock.now_us()
@@ -416,8 +404,7 @@ async def test_at_the_hosts_bound_only_queues_without_a_message_read_and_only_on
 
 
 @virtual
-async def test_a_due_retry_is_claimed_when_it_is_due() -> None:
-    b = Bench()
+async def test_a_due_retry_is_claimed_when_it_is_due(b: Bench) -> None:
     now_ms = int(b.clock.now() * 1000)
     for wait_ms in (5_000, 2_000):
         m = Message(f"after {wait_ms}", b"x", attempt=2)
@@ -492,8 +479,7 @@ async def test_at_the_hosts_bound_a_lane_brings_one_retry_if_the_group_has_none(
 
 
 @virtual
-async def test_retries_of_an_unreachable_store_are_claimed_when_it_is_back() -> None:
-    b = Bench()
+async def test_retries_of_an_unreachable_store_are_claimed_when_it_is_back(b: Bench) -> None:
     await b.store.lanes.add([LaneAdd("t/0", "x", message.encode_retry(Message("x", b"")), 1)])
     b.store.fail()
     task = asyncio.create_task(b.lanes.claim())
@@ -506,8 +492,7 @@ async def test_retries_of_an_unreachable_store_are_claimed_when_it_is_back() -> 
 
 
 @virtual
-async def test_a_slot_with_a_newer_owner_is_let_go() -> None:
-    b = Bench()
+async def test_a_slot_with_a_newer_owner_is_let_go(b: Bench) -> None:
     await b.store.lanes.claim([LaneClaim("t/0", 1, 6)], 1)
     task = asyncio.create_task(b.lanes.claim())
     b.lanes.acquire(b.group)
@@ -520,8 +505,7 @@ async def test_a_slot_with_a_newer_owner_is_let_go() -> None:
 
 
 @pytest.mark.parametrize("priority", [0, 1, 7])
-async def test_a_retry_of_a_priority_that_is_no_more_goes_to_the_lowest(priority: int) -> None:
-    b = Bench()
+async def test_a_retry_of_a_priority_that_is_no_more_goes_to_the_lowest(b: Bench, priority: int) -> None:
     m = Message("x", b"", priority=priority)
     await b.store.lanes.add([LaneAdd("t/0", "x", message.encode_retry(m), 1)])
     task = asyncio.create_task(b.lanes.claim())
@@ -545,8 +529,7 @@ async def test_due_times_do_not_pile_up_for_what_waits_long() -> None:
 
 
 @virtual
-async def test_what_a_newer_owner_has_claimed_is_not_put_back_for_a_lost_claim() -> None:
-    b = Bench()
+async def test_what_a_newer_owner_has_claimed_is_not_put_back_for_a_lost_claim(b: Bench) -> None:
     await b.store.real.lanes.add([LaneAdd("t/0", "a", b"x", 1)])
     b.store.lanes.fail(errors.StoreUnavailable("gone"), "claim")
     task = asyncio.create_task(b.lanes.claim())
@@ -623,9 +606,8 @@ async def test_nothing_is_read_or_claimed_past_the_lease_and_all_of_it_once_that
 
 
 @virtual
-async def test_a_lane_that_is_woken_while_it_is_being_claimed_from_is_claimed_from_again() -> None:
+async def test_a_lane_that_is_woken_while_it_is_being_claimed_from_is_claimed_from_again(b: Bench) -> None:
     """The claim under way may have looked before what woke it came."""
-    b = Bench()
 
     async def comes_late() -> None:
         await b.store.real.lanes.add([LaneAdd("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
@@ -641,8 +623,7 @@ async def test_a_lane_that_is_woken_while_it_is_being_claimed_from_is_claimed_fr
 
 
 @virtual
-async def test_a_doubt_that_comes_while_a_lane_is_recovered_recovers_it_again() -> None:
-    b = Bench()
+async def test_a_doubt_that_comes_while_a_lane_is_recovered_recovers_it_again(b: Bench) -> None:
 
     async def doubted() -> None:
         b.lanes.doubted(b.group)
@@ -658,9 +639,8 @@ async def test_a_doubt_that_comes_while_a_lane_is_recovered_recovers_it_again() 
 
 @pytest.mark.parametrize("lost", [False, True])
 @virtual
-async def test_what_a_claim_of_a_former_hold_took_is_recovered_by_the_hold_of_now(lost: bool) -> None:
+async def test_what_a_claim_of_a_former_hold_took_is_recovered_by_the_hold_of_now(b: Bench, lost: bool) -> None:
     """The host let go of the group and acquired it again, under the same epoch, while the claim was under way."""
-    b = Bench()
     again = b.new_group(20.0)
     await b.store.lanes.add([LaneAdd("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
 
@@ -680,8 +660,7 @@ async def test_what_a_claim_of_a_former_hold_took_is_recovered_by_the_hold_of_no
 
 @virtual
 @pytest.mark.parametrize("may_expire", [False, True])
-async def test_a_save_is_asked_for_where_only_that_holds_up_what_may_expire(may_expire: bool) -> None:
-    b = Bench()
+async def test_a_save_is_asked_for_where_only_that_holds_up_what_may_expire(b: Bench, may_expire: bool) -> None:
     options = TopicOptions(ttl_s=60.0) if may_expire else TopicOptions()
     b.group.owner.topic = Topic("t", 20.0, priorities=("p",), options=options)
     b.group.allowance = 30

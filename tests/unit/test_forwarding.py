@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -84,8 +83,8 @@ class Hosts:
         return [group for group in range(2) if await self.lanes.waiting(f"orders/{group}")]
 
 
-@contextlib.asynccontextmanager
-async def hosts() -> AsyncIterator[Hosts]:
+@pytest.fixture
+async def h() -> AsyncIterator[Hosts]:
     made = Hosts()
     task = asyncio.create_task(made.forwarder.run())
     try:
@@ -95,127 +94,116 @@ async def hosts() -> AsyncIterator[Hosts]:
         await asyncio.wait([task])
 
 
-async def test_an_entry_that_is_on_its_way_here_from_the_other_lane_does_not_leave_this_one() -> None:
+async def test_an_entry_that_is_on_its_way_here_from_the_other_lane_does_not_leave_this_one(h: Hosts) -> None:
     """The other group's host saw the topic shrink, and this one saw it grow again before that host was done."""
-    async with hosts() as h:
-        await h.add(1)
-        await h.claim(1)  # by the other host, which forwards it
-        await h.add(0)
-        await h.forward()
-        assert await h.lanes.settle([LaneSettle("orders/1", "m", LaneVerdict.ACK, EPOCH)]) == [True]
-        assert await h.waiting() == [0]
-        await h.forward(now_ms=1_000)
-        assert await h.waiting() == [1]
+    await h.add(1)
+    await h.claim(1)  # by the other host, which forwards it
+    await h.add(0)
+    await h.forward()
+    assert await h.lanes.settle([LaneSettle("orders/1", "m", LaneVerdict.ACK, EPOCH)]) == [True]
+    assert await h.waiting() == [0]
+    await h.forward(now_ms=1_000)
+    assert await h.waiting() == [1]
 
 
-async def test_an_entry_that_a_crash_left_in_both_lanes_is_in_one_again() -> None:
-    async with hosts() as h:
-        await h.add(1)
-        await h.add(0)
-        await h.forward()
-        assert await h.waiting() == [1]
+async def test_an_entry_that_a_crash_left_in_both_lanes_is_in_one_again(h: Hosts) -> None:
+    await h.add(1)
+    await h.add(0)
+    await h.forward()
+    assert await h.waiting() == [1]
 
 
-async def test_an_entry_leaves_although_its_group_was_let_go_meanwhile() -> None:
-    async with hosts() as h:
-        await h.add(0)
-        await h.put()
-        h.group.discard()
-        await until(lambda: h.forwarder.unsettled(h.group) == 0)
-        assert await h.waiting() == [1]
+async def test_an_entry_leaves_although_its_group_was_let_go_meanwhile(h: Hosts) -> None:
+    await h.add(0)
+    await h.put()
+    h.group.discard()
+    await until(lambda: h.forwarder.unsettled(h.group) == 0)
+    assert await h.waiting() == [1]
 
 
-async def test_an_entry_whose_copy_in_the_other_lane_is_a_dead_letter_leaves() -> None:
-    async with hosts() as h:
-        assert await h.lanes.add([LaneAdd("orders/1", "m", b"", 0, reason="tried to the end")]) == [True]
-        await h.add(0)
-        await h.forward()
-        assert await h.waiting() == []
-        assert len(await h.lanes.dead("orders/1")) == 1
+async def test_an_entry_whose_copy_in_the_other_lane_is_a_dead_letter_leaves(h: Hosts) -> None:
+    assert await h.lanes.add([LaneAdd("orders/1", "m", b"", 0, reason="tried to the end")]) == [True]
+    await h.add(0)
+    await h.forward()
+    assert await h.waiting() == []
+    assert len(await h.lanes.dead("orders/1")) == 1
 
 
 @pytest.mark.parametrize("seen", [TWO, ONE])
-async def test_an_entry_that_an_operator_took_from_the_other_lane_does_not_stand_again(seen: Topic) -> None:
-    async with hosts() as h:
-        await h.add(0)
-        h.catalog = [TWO, TWO, seen]
+async def test_an_entry_that_an_operator_took_from_the_other_lane_does_not_stand_again(h: Hosts, seen: Topic) -> None:
+    await h.add(0)
+    h.catalog = [TWO, TWO, seen]
 
-        async def take_back() -> None:
-            recall = LaneSettle("orders/1", "m", LaneVerdict.RECALL, for_good=True)
-            assert await h.lanes.settle([recall]) == [True]
-            raise errors.OutcomeUnknown("the connection broke")
+    async def take_back() -> None:
+        recall = LaneSettle("orders/1", "m", LaneVerdict.RECALL, for_good=True)
+        assert await h.lanes.settle([recall]) == [True]
+        raise errors.OutcomeUnknown("the connection broke")
 
-        h.lanes.after["add"] = take_back
-        await h.forward()
-        assert await h.waiting() == []
-
-
-async def test_an_entry_is_not_lost_to_an_earlier_recall_from_the_other_lane() -> None:
-    async with hosts() as h:
-        await h.add(1)
-        assert await h.lanes.settle([LaneSettle("orders/1", "m", LaneVerdict.RECALL, for_good=True)]) == [True]
-        await asyncio.sleep(0.1)
-        await h.add(0)
-        h.lanes.inject("add", before=errors.OutcomeUnknown("it never arrived"), times=1)
-        await h.forward()
-        assert await h.waiting() == [1]
+    h.lanes.after["add"] = take_back
+    await h.forward()
+    assert await h.waiting() == []
 
 
-async def test_an_entry_is_taken_back_from_a_group_that_was_retired_meanwhile() -> None:
-    async with hosts() as h:
-        await h.add(0)
-        h.catalog = [TWO, ONE]
-        await h.forward()
-        assert await h.waiting() == [0]
+async def test_an_entry_is_not_lost_to_an_earlier_recall_from_the_other_lane(h: Hosts) -> None:
+    await h.add(1)
+    assert await h.lanes.settle([LaneSettle("orders/1", "m", LaneVerdict.RECALL, for_good=True)]) == [True]
+    await asyncio.sleep(0.1)
+    await h.add(0)
+    h.lanes.inject("add", before=errors.OutcomeUnknown("it never arrived"), times=1)
+    await h.forward()
+    assert await h.waiting() == [1]
 
 
-async def test_an_entry_stays_that_was_moved_from_the_retired_group_to_its_own_lane() -> None:
+async def test_an_entry_is_taken_back_from_a_group_that_was_retired_meanwhile(h: Hosts) -> None:
+    await h.add(0)
+    h.catalog = [TWO, ONE]
+    await h.forward()
+    assert await h.waiting() == [0]
+
+
+async def test_an_entry_stays_that_was_moved_from_the_retired_group_to_its_own_lane(h: Hosts) -> None:
     """Whoever retires a group moves what its lane has to the first group's, where this entry is claimed."""
-    async with hosts() as h:
-        await h.add(0)
-        h.catalog = [TWO, ONE]
+    await h.add(0)
+    h.catalog = [TWO, ONE]
 
-        async def retire() -> None:
-            [entry] = await h.lanes.waiting("orders/1")
-            assert await h.lanes.add([LaneAdd("orders/0", entry.id, entry.body, 0)]) == [False]
-            assert await h.lanes.settle([LaneSettle("orders/1", entry.id, LaneVerdict.RECALL)]) == [True]
+    async def retire() -> None:
+        [entry] = await h.lanes.waiting("orders/1")
+        assert await h.lanes.add([LaneAdd("orders/0", entry.id, entry.body, 0)]) == [False]
+        assert await h.lanes.settle([LaneSettle("orders/1", entry.id, LaneVerdict.RECALL)]) == [True]
 
-        h.lanes.after["add"] = retire
-        await h.forward()
-        assert await h.waiting() == [0]
+    h.lanes.after["add"] = retire
+    await h.forward()
+    assert await h.waiting() == [0]
 
 
-async def test_an_entry_stays_whose_other_lane_is_sealed() -> None:
+async def test_an_entry_stays_whose_other_lane_is_sealed(h: Hosts) -> None:
     """The topic is being deleted, or was spared after all."""
-    async with hosts() as h:
-        assert await h.lanes.settle([LaneSettle("orders/1", "", LaneVerdict.SEAL)]) == [True]
-        await h.add(0)
-        await h.forward()
-        assert await h.waiting() == [0]
-        assert await h.lanes.settle([LaneSettle("orders/1", "", LaneVerdict.OPEN)]) == [True]
-        await h.forward(now_ms=1_000)
-        assert await h.waiting() == [1]
+    assert await h.lanes.settle([LaneSettle("orders/1", "", LaneVerdict.SEAL)]) == [True]
+    await h.add(0)
+    await h.forward()
+    assert await h.waiting() == [0]
+    assert await h.lanes.settle([LaneSettle("orders/1", "", LaneVerdict.OPEN)]) == [True]
+    await h.forward(now_ms=1_000)
+    assert await h.waiting() == [1]
 
 
-async def test_an_entry_goes_where_the_catalog_says_and_not_where_the_host_believes() -> None:
-    async with hosts() as h:
-        await h.add(0)
-        h.catalog = [ONE]
-        await h.forward()
-        assert await h.waiting() == [0]
+async def test_an_entry_goes_where_the_catalog_says_and_not_where_the_host_believes(h: Hosts) -> None:
+    await h.add(0)
+    h.catalog = [ONE]
+    await h.forward()
+    assert await h.waiting() == [0]
 
 
-async def test_entries_wait_for_the_database() -> None:
-    async with hosts() as h:
-        await h.add(0)
-        h.catalog = [None]
-        await h.put()
-        await asyncio.sleep(5)
-        assert await h.waiting() == []
-        assert h.forwarder.unsettled(h.group) == 1
-        h.catalog = [TWO]
-        await until(lambda: h.forwarder.unsettled(h.group) == 0)
-        assert await h.waiting() == [1]
+async def test_entries_wait_for_the_database(h: Hosts) -> None:
+    await h.add(0)
+    h.catalog = [None]
+    await h.put()
+    await asyncio.sleep(5)
+    assert await h.waiting() == []
+    assert h.forwarder.unsettled(h.group) == 1
+    h.catalog = [TWO]
+    await until(lambda: h.forwarder.unsettled(h.group) == 0)
+    assert await h.waiting() == [1]
 
 
 async def test_an_entry_counts_once_although_the_report_of_its_newer_owner_breaks() -> None:

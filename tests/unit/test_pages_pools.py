@@ -18,8 +18,8 @@ from emq_scheduling.records.snapshots import Snapshots
 from emq_web.pages import pools_screen
 from emq_web.pages.pool_what_if import TypeCompared
 from emq_web.scheduling import schemas, verdicts
-from support import push_api
 from support.pools import POOL
+from support.push_api import Api
 
 NOW = 1_700_000_000.0
 SMS = schemas.converted(POOL, Pool, "the pool")
@@ -167,38 +167,36 @@ def test_a_change_is_better_if_more_starts_or_the_same_clearly_sooner(
 # ------------------------------------------------------------------------------------------------------------------ who
 
 
-async def test_pages_of_pools_are_for_operators_and_hold_nothing_from_elsewhere() -> None:
-    async with push_api.opened() as api:
-        await api("PUT", "/v1/pools/sms", POOL, status=201)
-        http = await signed_in(api, api.admin)
-        paths = ("pools", "pools/sms", "pools/sms/what-if", "pools/sms/what-if?change=remove+south")
-        for path in (*paths, "pools/sms/limit?resource=north&limit=requests/second", "pools/sms/pause?resource=north"):
-            page = await http.get(f"/ui/{path}")
-            assert page.status_code == 200, path
-            assert not re.search(r"<script(?![^>]* src=)|<style| style=| on\w+=|hx-on|https?://", page.text), path
-        manager = await signed_in(api, await key_of(api, "manage"))
-        for path in paths:
-            assert (await manager.get(f"/ui/{path}")).status_code == 403, path
-        proof = proof_in((await manager.get("/ui/tenants/shop")).text)
-        for path, form in (("pause", {"to": "pause"}), ("limit", {"limit": "requests/second", "amount": "1"})):
-            form |= {"csrf": proof, "resource": "north"}
-            assert (await manager.post(f"/ui/pools/sms/{path}", data=form, headers=SAME_SITE)).status_code == 403
-        assert (await api("GET", "/v1/pools/sms"))["version"] == 1
+async def test_pages_of_pools_are_for_operators_and_hold_nothing_from_elsewhere(api: Api) -> None:
+    await api("PUT", "/v1/pools/sms", POOL, status=201)
+    http = await signed_in(api, api.admin)
+    paths = ("pools", "pools/sms", "pools/sms/what-if", "pools/sms/what-if?change=remove+south")
+    for path in (*paths, "pools/sms/limit?resource=north&limit=requests/second", "pools/sms/pause?resource=north"):
+        page = await http.get(f"/ui/{path}")
+        assert page.status_code == 200, path
+        assert not re.search(r"<script(?![^>]* src=)|<style| style=| on\w+=|hx-on|https?://", page.text), path
+    manager = await signed_in(api, await key_of(api, "manage"))
+    for path in paths:
+        assert (await manager.get(f"/ui/{path}")).status_code == 403, path
+    proof = proof_in((await manager.get("/ui/tenants/shop")).text)
+    for path, form in (("pause", {"to": "pause"}), ("limit", {"limit": "requests/second", "amount": "1"})):
+        form |= {"csrf": proof, "resource": "north"}
+        assert (await manager.post(f"/ui/pools/sms/{path}", data=form, headers=SAME_SITE)).status_code == 403
+    assert (await api("GET", "/v1/pools/sms"))["version"] == 1
 
 
-async def test_topics_of_a_pool_are_no_plain_topics_whose_rate_or_pause_an_operator_changes() -> None:
-    async with push_api.opened() as api:
-        await api("PUT", "/v1/pools/sms", POOL, status=201)
-        await api("POST", "/v1/pools/sms/tasks", {"type": "marketing", "payload": 1, "tenant": "acme"})
-        for name in ("sms.plain", "shop-7"):
-            await api.app.create_topic(name, qps=10)
-        assert {"sms", "sms.marketing.acme"} <= set(await api.app.catalog.names())
-        http = await signed_in(api, api.admin)
-        found = (await http.get("/ui/tenants")).text
-        assert re.findall(r'<a href="/ui/tenants/([^"]+)">', found) == ["shop-7", "sms.plain"]
-        for name, is_of_pool in (("sms", True), ("sms.marketing.acme", True), ("sms.plain", False), ("shop-7", False)):
-            page = (await http.get(f"/ui/tenants/{name}")).text
-            assert ("Pause…" in page, 'href="/ui/pools/sms"' in page) == (not is_of_pool, is_of_pool), name
+async def test_topics_of_a_pool_are_no_plain_topics_whose_rate_or_pause_an_operator_changes(api: Api) -> None:
+    await api("PUT", "/v1/pools/sms", POOL, status=201)
+    await api("POST", "/v1/pools/sms/tasks", {"type": "marketing", "payload": 1, "tenant": "acme"})
+    for name in ("sms.plain", "shop-7"):
+        await api.app.create_topic(name, qps=10)
+    assert {"sms", "sms.marketing.acme"} <= set(await api.app.catalog.names())
+    http = await signed_in(api, api.admin)
+    found = (await http.get("/ui/tenants")).text
+    assert re.findall(r'<a href="/ui/tenants/([^"]+)">', found) == ["shop-7", "sms.plain"]
+    for name, is_of_pool in (("sms", True), ("sms.marketing.acme", True), ("sms.plain", False), ("shop-7", False)):
+        page = (await http.get(f"/ui/tenants/{name}")).text
+        assert ("Pause…" in page, 'href="/ui/pools/sms"' in page) == (not is_of_pool, is_of_pool), name
 
 
 async def test_what_comes_is_0_when_its_average_has_all_but_run_out() -> None:
@@ -210,57 +208,54 @@ async def test_what_comes_is_0_when_its_average_has_all_but_run_out() -> None:
     assert {row.name: row.arrivals for row in now.types}["verification"] == 0.25
 
 
-async def test_a_slowed_resource_says_why_and_which_limit_holds_it_back_beside() -> None:
-    async with push_api.opened() as api:
-        await api("PUT", "/v1/pools/sms", POOL, status=201)
-        view = ResourceView(factor=0.1, slowed="429 of the operator", binds="requests/second of north")
-        state = PoolState(time.time())
-        await Snapshots(api.app.database, "online").save(Snapshot("sms", 1, "h", state, resources={"north 1": view}))
-        page = (await (await signed_in(api, api.admin)).get("/ui/pools/sms")).text
-        [cell] = [part for part in page.split("<td") if "10 % of its limits" in part]
-        assert "429 of the operator" in cell
-        assert "requests a second of north" in cell
+async def test_a_slowed_resource_says_why_and_which_limit_holds_it_back_beside(api: Api) -> None:
+    await api("PUT", "/v1/pools/sms", POOL, status=201)
+    view = ResourceView(factor=0.1, slowed="429 of the operator", binds="requests/second of north")
+    state = PoolState(time.time())
+    await Snapshots(api.app.database, "online").save(Snapshot("sms", 1, "h", state, resources={"north 1": view}))
+    page = (await (await signed_in(api, api.admin)).get("/ui/pools/sms")).text
+    [cell] = [part for part in page.split("<td") if "10 % of its limits" in part]
+    assert "429 of the operator" in cell
+    assert "requests a second of north" in cell
 
 
-async def test_a_key_for_tasks_does_not_sign_in() -> None:
-    async with push_api.opened() as api:
-        key = await key_of(api, "submit", "")
-        answer = await api.http.post("/ui/sign-in", data={"key": key}, headers=SAME_SITE)
-        assert answer.status_code == 403
-        assert "may only submit tasks" in answer.text
+async def test_a_key_for_tasks_does_not_sign_in(api: Api) -> None:
+    key = await key_of(api, "submit", "")
+    answer = await api.http.post("/ui/sign-in", data={"key": key}, headers=SAME_SITE)
+    assert answer.status_code == 403
+    assert "may only submit tasks" in answer.text
 
 
-async def test_names_are_shown_as_text_and_wrong_forms_are_answered_with_a_page() -> None:
-    async with push_api.opened() as api:
-        name = "<b>\"'&/x?"
-        pool = {
-            **POOL,
-            "resources": {**POOL["resources"], name: {"limits": [{"name": "<i>", "amount": 1, "per": "day"}]}},
-        }
-        await api("PUT", "/v1/pools/sms", pool, status=201)
-        http = await signed_in(api, api.admin)
-        page = (await http.get("/ui/pools/sms")).text
-        assert "<b>" not in page
-        assert "<i>" not in page
-        asked = {"resource": name, "limit": "<i>/day"}
-        confirm = await http.get("/ui/pools/sms/limit", params={**asked, "amount": "7"})
-        assert "From 1 to 7" in confirm.text
-        form = {**asked, "amount": "7", "csrf": proof_in(confirm.text)}
-        assert (await http.post("/ui/pools/sms/limit", data=form, headers=SAME_SITE)).status_code == 303
-        assert (await api("GET", "/v1/pools/sms"))["pool"]["resources"][name]["limits"][0]["amount"] == 7
-        for path in (
-            "limit?resource=none&limit=x",
-            "limit?resource=north&limit=x",
-            "pause?resource=none",
-            "../pools/none",
-        ):
-            assert (await http.get(f"/ui/pools/sms/{path}")).status_code == 404, path
-        for amount in ("-1", "nan", "inf", "many", "1e13"):
-            found = await http.get("/ui/pools/sms/limit", params={**asked, "amount": amount})
-            assert "A limit is a number of units" in found.text, amount
-            bad = {**form, "amount": amount}
-            assert (await http.post("/ui/pools/sms/limit", data=bad, headers=SAME_SITE)).status_code == 422
-        for verb in ("limit", "add", "remove", "destroy"):
-            found = await http.get(f"/ui/pools/sms/what-if?verb={verb}")
-            assert 'role="alert"' in found.text, verb
-            assert found.status_code == 200
+async def test_names_are_shown_as_text_and_wrong_forms_are_answered_with_a_page(api: Api) -> None:
+    name = "<b>\"'&/x?"
+    pool = {
+        **POOL,
+        "resources": {**POOL["resources"], name: {"limits": [{"name": "<i>", "amount": 1, "per": "day"}]}},
+    }
+    await api("PUT", "/v1/pools/sms", pool, status=201)
+    http = await signed_in(api, api.admin)
+    page = (await http.get("/ui/pools/sms")).text
+    assert "<b>" not in page
+    assert "<i>" not in page
+    asked = {"resource": name, "limit": "<i>/day"}
+    confirm = await http.get("/ui/pools/sms/limit", params={**asked, "amount": "7"})
+    assert "From 1 to 7" in confirm.text
+    form = {**asked, "amount": "7", "csrf": proof_in(confirm.text)}
+    assert (await http.post("/ui/pools/sms/limit", data=form, headers=SAME_SITE)).status_code == 303
+    assert (await api("GET", "/v1/pools/sms"))["pool"]["resources"][name]["limits"][0]["amount"] == 7
+    for path in (
+        "limit?resource=none&limit=x",
+        "limit?resource=north&limit=x",
+        "pause?resource=none",
+        "../pools/none",
+    ):
+        assert (await http.get(f"/ui/pools/sms/{path}")).status_code == 404, path
+    for amount in ("-1", "nan", "inf", "many", "1e13"):
+        found = await http.get("/ui/pools/sms/limit", params={**asked, "amount": amount})
+        assert "A limit is a number of units" in found.text, amount
+        bad = {**form, "amount": amount}
+        assert (await http.post("/ui/pools/sms/limit", data=bad, headers=SAME_SITE)).status_code == 422
+    for verb in ("limit", "add", "remove", "destroy"):
+        found = await http.get(f"/ui/pools/sms/what-if?verb={verb}")
+        assert 'role="alert"' in found.text, verb
+        assert found.status_code == 200

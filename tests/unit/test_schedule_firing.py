@@ -121,6 +121,13 @@ class Bench:
                 await task
 
 
+@pytest.fixture
+async def b() -> AsyncIterator[Bench]:
+    made = Bench()
+    async with made.running():
+        yield made
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(firing, "UNREACHABLE_S", 0.001)
@@ -136,11 +143,9 @@ async def until(holds: Any) -> None:
             await asyncio.sleep(0)
 
 
-async def test_an_occurrence_is_a_message_of_its_own_beside_the_schedule_that_waits_on() -> None:
-    b = Bench()
+async def test_an_occurrence_is_a_message_of_its_own_beside_the_schedule_that_waits_on(b: Bench) -> None:
     await b.plan("s", every(60), payload=b"hello", key="k", headers={"h": "1"}, priority=1, score=7.5)
-    async with b.running():
-        await b.fire()
+    await b.fire()
     first, rest = await b.waiting()
     m = message.decode(first.body)
     assert (first.id, first.due_ms, first.priority) == ("s.1", START, 1)
@@ -154,24 +159,22 @@ async def test_an_occurrence_is_a_message_of_its_own_beside_the_schedule_that_wa
     assert b.trail.events == [Published(START * 1000, "t", 0, ["s.1"], 1, START * 1000, keys=["k"])]
 
 
-async def test_a_schedule_runs_to_its_end_and_is_gone() -> None:
-    b = Bench()
+async def test_a_schedule_runs_to_its_end_and_is_gone(b: Bench) -> None:
     await b.plan("s", every(60, repeat=2))
     found = []
-    async with b.running():
-        for _ in range(5):
-            for m in await b.claim():
-                if m.schedule is not None:
-                    b.firing.put(b.group, m)
-                else:
-                    found.append((m.id, m.published_us))
-                    await b.store.lanes.settle([LaneSettle(LANE, m.id, LaneVerdict.ACK, EPOCH)])
-            await b.idle()
-            b.clock.advance(30)
-            for m in await b.claim():
+    for _ in range(5):
+        for m in await b.claim():
+            if m.schedule is not None:
+                b.firing.put(b.group, m)
+            else:
                 found.append((m.id, m.published_us))
                 await b.store.lanes.settle([LaneSettle(LANE, m.id, LaneVerdict.ACK, EPOCH)])
-            b.clock.advance(30)
+        await b.idle()
+        b.clock.advance(30)
+        for m in await b.claim():
+            found.append((m.id, m.published_us))
+            await b.store.lanes.settle([LaneSettle(LANE, m.id, LaneVerdict.ACK, EPOCH)])
+        b.clock.advance(30)
     assert found == [(f"s.{n}", (START + (n - 1) * 60_000) * 1000) for n in (1, 2, 3)]
     assert await b.state() == LaneState(0, 0, 0, None)
     assert b.firing.fired == 3
@@ -244,54 +247,49 @@ async def test_an_occurrence_that_was_claimed_beside_its_schedule_is_not_added_a
     assert await b.ids() == ["s"]
 
 
-async def test_a_lost_group_publishes_nothing_and_settles_nothing() -> None:
-    b = Bench()
+async def test_a_lost_group_publishes_nothing_and_settles_nothing(b: Bench) -> None:
     await b.plan("s", every(60))
     [m] = await b.claim()
     await b.claim(b.owned(EPOCH + 1))
-    async with b.running():
-        b.firing.put(b.group, m)
-        await b.idle()
-        assert b.lost == [b.group]
-        assert b.trail.events == b.due == []
-        calls = dict(b.store.lanes.calls)
-        b.firing.put(b.group, m)
-        await b.idle()
+    b.firing.put(b.group, m)
+    await b.idle()
+    assert b.lost == [b.group]
+    assert b.trail.events == b.due == []
+    calls = dict(b.store.lanes.calls)
+    b.firing.put(b.group, m)
+    await b.idle()
     assert b.store.lanes.calls == calls
     assert await b.state() == LaneState(0, 1, 0, None)
 
 
-async def test_ownership_that_is_lost_between_the_two_steps_leaves_the_schedule_to_the_next_owner() -> None:
-    b = Bench()
+async def test_ownership_that_is_lost_between_the_two_steps_leaves_the_schedule_to_the_next_owner(b: Bench) -> None:
     await b.plan("s", every(60))
 
     async def taken_over() -> None:
         await b.claim(b.owned(EPOCH + 1))
 
     b.store.lanes.after["add"] = taken_over
-    async with b.running():
-        await b.fire()
+    await b.fire()
     assert b.lost == [b.group]
     assert (await b.state()).prepared == 2
     assert await b.store.lanes.recover([(LANE, EPOCH + 1)]) == [1]
 
 
-async def test_a_stopping_group_drops_what_has_not_begun() -> None:
-    b = Bench()
+async def test_a_stopping_group_drops_what_has_not_begun(b: Bench) -> None:
     await b.plan("s", every(60))
     [m] = await b.claim()
     b.group.stopping = True
     b.firing.put(b.group, m)
     assert b.firing.unsettled(b.group) == 1
-    async with b.running():
-        await b.idle()
+    await b.idle()
     assert b.firing.unsettled(b.group) == 0
     assert b.store.lanes.calls == {}
     assert await b.state() == LaneState(0, 1, 0, None)
 
 
-async def test_a_group_that_begins_to_stop_between_the_two_steps_is_settled_so_that_nothing_is_repeated() -> None:
-    b = Bench()
+async def test_a_group_that_begins_to_stop_between_the_two_steps_is_settled_so_that_nothing_is_repeated(
+    b: Bench,
+) -> None:
     await b.plan("s", every(60))
     seen = []
 
@@ -300,16 +298,14 @@ async def test_a_group_that_begins_to_stop_between_the_two_steps_is_settled_so_t
         seen.append(b.firing.unsettled(b.group))
 
     b.store.lanes.after["add"] = stop
-    async with b.running():
-        await b.fire()
+    await b.fire()
     assert seen == [1]
     assert b.firing.unsettled(b.group) == 0
     assert await b.ids() == ["s.1", "s"]
 
 
-async def test_a_group_that_begins_to_stop_after_an_add_without_an_answer_repeats_nothing() -> None:
+async def test_a_group_that_begins_to_stop_after_an_add_without_an_answer_repeats_nothing(b: Bench) -> None:
     """The store had the occurrence, and it was handled, before the host let go of the group."""
-    b = Bench()
     await b.plan("s", every(60))
     [m] = await b.claim()
     b.firing.put(b.group, m)
@@ -324,8 +320,7 @@ async def test_a_group_that_begins_to_stop_after_an_add_without_an_answer_repeat
         raise errors.OutcomeUnknown("the answer was lost")
 
     b.store.lanes.replace("add", handled_and_stopped)
-    async with b.running():
-        await b.idle()
+    await b.idle()
     assert await b.store.lanes.recover([(LANE, EPOCH + 1)]) == [0]
     assert await b.ids() == ["s"]
 
@@ -334,27 +329,25 @@ async def test_a_group_that_begins_to_stop_after_an_add_without_an_answer_repeat
     "fault", [errors.StoreUnavailable("gone"), errors.StoreFull("no room"), errors.OutcomeUnknown("broke off")]
 )
 @pytest.mark.parametrize("step", ["add", "settle"])
-async def test_what_the_store_does_not_take_is_offered_again_until_it_does(fault: errors.EMQError, step: str) -> None:
-    b = Bench()
+async def test_what_the_store_does_not_take_is_offered_again_until_it_does(
+    b: Bench, fault: errors.EMQError, step: str
+) -> None:
     await b.plan("s", every(60))
     b.store.lanes.fail(fault, step)
-    async with b.running():
-        for m in await b.claim():
-            b.firing.put(b.group, m)
-        await until(lambda: b.store.lanes.calls.get(step, 0) >= 3)
-        b.store.heal()
-        await b.idle()
+    for m in await b.claim():
+        b.firing.put(b.group, m)
+    await until(lambda: b.store.lanes.calls.get(step, 0) >= 3)
+    b.store.heal()
+    await b.idle()
     assert await b.ids() == ["s.1", "s"]
     assert [e.ids for e in b.trail.events if isinstance(e, Published)] == [["s.1"]]
 
 
-async def test_a_reply_that_was_lost_is_recorded_all_the_same() -> None:
-    b = Bench()
+async def test_a_reply_that_was_lost_is_recorded_all_the_same(b: Bench) -> None:
     await b.plan("s", every(60))
 
     b.store.lanes.lose("add")
-    async with b.running():
-        await b.fire()
+    await b.fire()
     assert await b.ids() == ["s.1", "s"]
     assert [e.ids for e in b.trail.events if isinstance(e, Published)] == [["s.1"]]
 
@@ -387,23 +380,19 @@ async def test_an_error_after_a_schedule_was_settled_costs_no_report_of_its_due_
     assert await b.ids() == ["s.1", "s"]
 
 
-async def test_many_schedules_take_few_calls() -> None:
-    b = Bench()
+async def test_many_schedules_take_few_calls(b: Bench) -> None:
     for i in range(90):
         await b.plan(f"s{i}", every(60))
-    async with b.running():
-        await b.fire()
+    await b.fire()
     assert b.store.lanes.calls == {"add": 1, "settle": 1}
     assert await b.state() == LaneState(180, 0, 0, START)
 
 
-async def test_what_is_published_at_once_is_bounded_in_number_and_bytes() -> None:
-    b = Bench()
+async def test_what_is_published_at_once_is_bounded_in_number_and_bytes(b: Bench) -> None:
     await b.plan("many", every(0.001, missed="all"))
     await b.plan("large", every(1, missed="all"), payload=b"x" * (firing.BATCH_BYTES // 3))
     b.clock.advance(4)
-    async with b.running():
-        await b.fire()
+    await b.fire()
     found = await b.ids()
     assert sum(id_.startswith("many.") for id_ in found) == firing.BATCH
     assert sum(id_.startswith("large.") for id_ in found) == 2
@@ -411,16 +400,14 @@ async def test_what_is_published_at_once_is_bounded_in_number_and_bytes() -> Non
     assert all(due_ms <= b.now_ms for _, due_ms in b.due)
 
 
-async def test_a_schedule_that_cannot_be_fired_is_a_dead_letter_and_keeps_no_other_from_it() -> None:
-    b = Bench()
+async def test_a_schedule_that_cannot_be_fired_is_a_dead_letter_and_keeps_no_other_from_it(b: Bench) -> None:
     await b.store.lanes.add(
         [LaneAdd(LANE, "odd", message.encode_retry(Message("odd", b"x", topic="t", schedule=b"\xc1")), START)]
     )
     zone = spec.create(start_ms=START - 60_000, cron="* * * * *")
     await b.plan("zone", Schedule(cron=zone.cron, tz="Mars/Base", repeat=0, firing_ms=START))
     await b.plan("good", every(60))
-    async with b.running():
-        await b.fire()
+    await b.fire()
     dead = {letter.id: letter.reason for letter in await b.store.lanes.dead(LANE)}
     assert dead.keys() == {"odd", "zone"}
     assert "schedule cannot be read" in dead["odd"]
@@ -428,28 +415,24 @@ async def test_a_schedule_that_cannot_be_fired_is_a_dead_letter_and_keeps_no_oth
     assert await b.ids() == ["good.1", "good"]
 
 
-async def test_what_was_missed_while_no_host_was_there_comes_as_the_schedule_says() -> None:
-    b = Bench()
+async def test_what_was_missed_while_no_host_was_there_comes_as_the_schedule_says(b: Bench) -> None:
     for missed in ("skip", "once", "all"):
         await b.plan(missed, every(60, missed=missed))
     b.clock.advance(150)
-    async with b.running():
-        await b.fire()
+    await b.fire()
     assert await b.ids() == ["all.1", "all.2", "all.3", "once.3", "all", "once", "skip"]
 
 
-async def test_a_failed_occurrence_is_retried_by_itself_and_the_schedule_goes_on_as_before() -> None:
-    b = Bench()
+async def test_a_failed_occurrence_is_retried_by_itself_and_the_schedule_goes_on_as_before(b: Bench) -> None:
     await b.plan("s", every(60))
-    async with b.running():
-        await b.fire()
-        [m] = await b.claim()
-        m.attempt = 2
-        await b.store.lanes.settle(
-            [LaneSettle(LANE, "s.1", LaneVerdict.RETRY, EPOCH, START + 90_000, message.encode_retry(m))]
-        )
-        b.clock.advance(60)
-        await b.fire()
+    await b.fire()
+    [m] = await b.claim()
+    m.attempt = 2
+    await b.store.lanes.settle(
+        [LaneSettle(LANE, "s.1", LaneVerdict.RETRY, EPOCH, START + 90_000, message.encode_retry(m))]
+    )
+    b.clock.advance(60)
+    await b.fire()
     assert [(entry.id, entry.due_ms - START) for entry in await b.waiting()] == [
         ("s.2", 60_000),
         ("s.1", 90_000),
@@ -457,23 +440,20 @@ async def test_a_failed_occurrence_is_retried_by_itself_and_the_schedule_goes_on
     ]
 
 
-async def test_a_schedule_whose_entry_the_store_has_forgotten_goes_on() -> None:
-    b = Bench()
+async def test_a_schedule_whose_entry_the_store_has_forgotten_goes_on(b: Bench) -> None:
     await b.plan("s", every(60))
-    async with b.running():
-        [m] = await b.claim()
-        await b.store.real.lanes.settle([LaneSettle(LANE, "s", LaneVerdict.ACK, EPOCH)])  # it comes back without it
-        b.firing.put(b.group, m)
-        await b.idle()
+    [m] = await b.claim()
+    await b.store.real.lanes.settle([LaneSettle(LANE, "s", LaneVerdict.ACK, EPOCH)])  # it comes back without it
+    b.firing.put(b.group, m)
+    await b.idle()
     assert await b.ids() == ["s.1", "s"]
 
 
 @pytest.mark.parametrize(("taken", "call", "left"), [("s.1", "add", "s"), ("s", "settle", "s.1")])
 async def test_what_was_taken_back_after_an_answer_was_lost_does_not_stand_again(
-    taken: str, call: str, left: str
+    b: Bench, taken: str, call: str, left: str
 ) -> None:
     """An occurrence, and the schedule itself."""
-    b = Bench()
     await b.plan("s", every(60))
 
     async def take_back() -> None:
@@ -481,27 +461,23 @@ async def test_what_was_taken_back_after_an_answer_was_lost_does_not_stand_again
         raise errors.OutcomeUnknown("the connection broke")
 
     b.store.lanes.after[call] = take_back
-    async with b.running():
-        await b.fire()
+    await b.fire()
     assert b.store.lanes.calls[call] == 2
     assert await b.ids() == [left]
 
 
-async def test_an_occurrence_is_not_lost_to_the_recall_of_an_earlier_one_of_its_id() -> None:
-    b = Bench()
+async def test_an_occurrence_is_not_lost_to_the_recall_of_an_earlier_one_of_its_id(b: Bench) -> None:
     await b.store.real.lanes.add([LaneAdd(LANE, "s.1", b"old", 1)])
     assert await recall.recall(b.store.real, split(b.topic), ["s.1"]) == {"s.1"}
     b.clock.advance(0.001)
     await b.plan("s", every(60))
     b.store.lanes.inject("add", before=errors.OutcomeUnknown("it never arrived"), times=1)
-    async with b.running():
-        await b.fire()
+    await b.fire()
     assert b.store.lanes.calls["add"] == 2
     assert await b.ids() == ["s.1", "s"]
 
 
-async def test_a_schedule_is_not_lost_to_the_recall_of_an_earlier_one_of_its_id() -> None:
-    b = Bench()
+async def test_a_schedule_is_not_lost_to_the_recall_of_an_earlier_one_of_its_id(b: Bench) -> None:
     await b.plan("s", every(60))
     assert await recall.recall(b.store.real, split(b.topic), ["s"]) == {"s"}
     before = b.world.snapshot()
@@ -510,7 +486,6 @@ async def test_a_schedule_is_not_lost_to_the_recall_of_an_earlier_one_of_its_id(
     [m] = await b.claim()
     m.ready_us = b.clock.now_us()
     b.world.restore(before)  # the store comes back without its last writes
-    async with b.running():
-        b.firing.put(b.group, m)
-        await b.idle()
+    b.firing.put(b.group, m)
+    await b.idle()
     assert await b.ids() == ["s.1", "s"]

@@ -75,49 +75,50 @@ class Bench:
         return Message(id_, b"x", offset=offset, attempt=attempt, started_us=self.clock.now_us())
 
 
-async def test_a_failed_message_waits_in_the_slot_with_its_next_attempt_before_it_counts_as_settled() -> None:
-    b = Bench()
-    async with b.settling():
-        now_ms = int(b.clock.now() * 1000)
-        b.settler.failed(b.group, b.started("a"), ValueError("no"))
-        assert b.settled == []
-        await b.settler.idle()
-        assert b.settled == ["a"]
-        assert b.due == [("t/0", now_ms + 5_000)]
-        [m] = await b.claimed()
-        assert (m.id, m.attempt, m.error, m.first_us) == ("a", 2, "ValueError: no", now_ms * 1000)
-        b.settler.acknowledge(b.group, m)
-        await b.settler.idle()
+@pytest.fixture
+async def b() -> AsyncIterator[Bench]:
+    made = Bench()
+    async with made.settling():
+        yield made
+
+
+async def test_a_failed_message_waits_in_the_slot_with_its_next_attempt_before_it_counts_as_settled(b: Bench) -> None:
+    now_ms = int(b.clock.now() * 1000)
+    b.settler.failed(b.group, b.started("a"), ValueError("no"))
+    assert b.settled == []
+    await b.settler.idle()
+    assert b.settled == ["a"]
+    assert b.due == [("t/0", now_ms + 5_000)]
+    [m] = await b.claimed()
+    assert (m.id, m.attempt, m.error, m.first_us) == ("a", 2, "ValueError: no", now_ms * 1000)
+    b.settler.acknowledge(b.group, m)
+    await b.settler.idle()
     assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)]
     assert (b.settler.retried, b.settler.dead, b.settler.refused) == (1, 0, 0)
 
 
-async def test_the_last_failure_ends_in_the_dead_letters_from_the_log_and_from_the_slot() -> None:
-    b = Bench()
-    async with b.settling():
-        b.settler.failed(b.group, b.started("from the log"), errors.Reject("never"))
-        b.settler.failed(b.group, b.started("from the slot"), ValueError("once"))
-        await b.settler.idle()
-        [m] = await b.claimed()
-        m.offset = -1
-        b.settler.failed(b.group, m, ValueError("twice"))
-        await b.settler.idle()
+async def test_the_last_failure_ends_in_the_dead_letters_from_the_log_and_from_the_slot(b: Bench) -> None:
+    b.settler.failed(b.group, b.started("from the log"), errors.Reject("never"))
+    b.settler.failed(b.group, b.started("from the slot"), ValueError("once"))
+    await b.settler.idle()
+    [m] = await b.claimed()
+    m.offset = -1
+    b.settler.failed(b.group, m, ValueError("twice"))
+    await b.settler.idle()
     dead = {d.id: (d.reason, decode(d.body).attempt) for d in await b.store.lanes.dead("t/0")}
     assert dead == {"from the log": ("rejected: never", 1), "from the slot": ("ValueError: twice", 2)}
 
 
-async def test_the_trail_is_told_why_a_message_died_with_attempts_left() -> None:
-    b = Bench()
+async def test_the_trail_is_told_why_a_message_died_with_attempts_left(b: Bench) -> None:
     trail = b.settler._trail = RecordedTrail()
-    async with b.settling():
-        unfit = b.started("unfit")
-        b.settler.failed(b.group, b.started("rejected"), errors.Reject("never"))
-        b.settler.failed(b.group, b.started("used up", attempt=2), ValueError("twice"))
-        b.settler.expired(b.group, b.started("expired"))
-        b.settler.damaged(b.group, b.started("damaged"), "its stored record is damaged")
-        unfit.headers = {"x": object()}  # type: ignore[dict-item]
-        b.settler.failed(b.group, unfit, ValueError("once"))
-        await b.settler.idle()
+    unfit = b.started("unfit")
+    b.settler.failed(b.group, b.started("rejected"), errors.Reject("never"))
+    b.settler.failed(b.group, b.started("used up", attempt=2), ValueError("twice"))
+    b.settler.expired(b.group, b.started("expired"))
+    b.settler.damaged(b.group, b.started("damaged"), "its stored record is damaged")
+    unfit.headers = {"x": object()}  # type: ignore[dict-item]
+    b.settler.failed(b.group, unfit, ValueError("once"))
+    await b.settler.idle()
     reasons = {e.message.id: e.reason for e in trail.events if isinstance(e, events.Dead)}
     assert reasons.pop("unfit").startswith(f"{events.UNFIT}the handler set headers to a value that cannot be stored")
     assert reasons == {
@@ -130,67 +131,57 @@ async def test_the_trail_is_told_why_a_message_died_with_attempts_left() -> None
     assert {d.id: d.reason for d in await b.store.lanes.dead("t/0")} == told  # one spelling in the store and the trail
 
 
-async def test_many_verdicts_take_few_calls() -> None:
-    b = Bench()
-    async with b.settling():
-        for i in range(1_000):
-            b.settler.failed(b.group, b.started(str(i), i + 1), ValueError())
-        await b.settler.idle()
-        assert b.store.lanes.calls == {"add": 1}
+async def test_many_verdicts_take_few_calls(b: Bench) -> None:
+    for i in range(1_000):
+        b.settler.failed(b.group, b.started(str(i), i + 1), ValueError())
+    await b.settler.idle()
+    assert b.store.lanes.calls == {"add": 1}
     assert len(b.settled) == 1_000
 
 
-async def test_what_the_store_does_not_take_is_offered_again_until_it_does() -> None:
-    b = Bench()
+async def test_what_the_store_does_not_take_is_offered_again_until_it_does(b: Bench) -> None:
     b.store.fail(errors.StoreFull("no room"))
-    async with b.settling():
-        b.settler.failed(b.group, b.started("a"), ValueError())
-        await asyncio.sleep(10)
-        assert b.settled == []
-        assert b.store.lanes.calls["add"] <= 12
-        b.store.heal()
-        await until(lambda: b.settled == ["a"])
+    b.settler.failed(b.group, b.started("a"), ValueError())
+    await asyncio.sleep(10)
+    assert b.settled == []
+    assert b.store.lanes.calls["add"] <= 12
+    b.store.heal()
+    await until(lambda: b.settled == ["a"])
     assert len(await b.claimed()) == 1
 
 
-async def test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried() -> None:
-    b = Bench()
+async def test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried(b: Bench) -> None:
     await b.store.lanes.claim([LaneClaim("t/0", 1, EPOCH + 1)], 1)
-    async with b.settling():
-        b.settler.failed(b.group, b.started("a"), ValueError())
-        b.settler.acknowledge(b.group, b.started("b", offset=-1, attempt=2))
-        await b.settler.idle()
+    b.settler.failed(b.group, b.started("a"), ValueError())
+    b.settler.acknowledge(b.group, b.started("b", offset=-1, attempt=2))
+    await b.settler.idle()
     assert (b.settled, b.refused, b.acknowledged) == ([], ["a"], 1)  # no longer in flight here, and not finished
     assert b.lost == [b.group] * 2
     assert (b.settler.refused, b.settler.retried, b.due) == (2, 0, [])
     assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)]
 
 
-async def test_a_stale_owner_buries_nothing() -> None:
-    b = Bench()
+async def test_a_stale_owner_buries_nothing(b: Bench) -> None:
     await b.store.lanes.claim([LaneClaim("t/0", 1, EPOCH + 1)], 1)
-    async with b.settling():
-        b.settler.failed(b.group, b.started("a"), errors.Reject("never"))
-        b.settler.expired(b.group, b.started("b"))
-        await b.settler.idle()
+    b.settler.failed(b.group, b.started("a"), errors.Reject("never"))
+    b.settler.expired(b.group, b.started("b"))
+    await b.settler.idle()
     assert (b.settled, b.refused, b.settler.dead) == ([], ["a", "b"], 0)
     assert await b.store.lanes.dead("t/0") == []
 
 
-async def test_adds_that_find_no_room_do_not_keep_verdicts_from_making_room() -> None:
-    b = Bench()
+async def test_adds_that_find_no_room_do_not_keep_verdicts_from_making_room(b: Bench) -> None:
     await b.store.real.lanes.add([LaneAdd("t/0", "of the lane", b.body("of the lane"), 1)])
     [m] = await b.claimed()
     m.offset = -1
     b.store.lanes.fail(errors.StoreFull("no room"), "add")
-    async with b.settling():
-        b.settler.failed(b.group, b.started("of the log"), ValueError())
-        await asyncio.sleep(3)
-        b.settler.acknowledge(b.group, m)
-        await until(lambda: b.acknowledged == 1, 2)
-        assert b.settled == []
-        b.store.lanes.heal()
-        await b.settler.idle()
+    b.settler.failed(b.group, b.started("of the log"), ValueError())
+    await asyncio.sleep(3)
+    b.settler.acknowledge(b.group, m)
+    await until(lambda: b.acknowledged == 1, 2)
+    assert b.settled == []
+    b.store.lanes.heal()
+    await b.settler.idle()
     assert b.settled == ["of the log"]
 
 
@@ -206,25 +197,21 @@ async def in_slot(b: Bench) -> tuple[slot_store.Slot, Message]:
     return slot, m
 
 
-async def test_a_member_whose_slot_has_a_newer_owner_does_not_rest() -> None:
-    b = Bench()
+async def test_a_member_whose_slot_has_a_newer_owner_does_not_rest(b: Bench) -> None:
     slot, m = await in_slot(b)
     await b.store.real.sorted.claim([slot_store.SlotClaim(slot, 0, EPOCH + 1, 0)], 1)
-    async with b.settling():
-        b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
-        await b.settler.idle()
+    b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+    await b.settler.idle()
     assert b.lost == [b.group]
     [state] = await b.store.real.sorted.inspect([slot], 1_000)
     assert (state.waiting, state.prepared, state.resting) == (0, 1, 0)
 
 
-async def test_a_member_rests_once_also_if_the_answer_was_lost() -> None:
-    b = Bench()
+async def test_a_member_rests_once_also_if_the_answer_was_lost(b: Bench) -> None:
     slot, m = await in_slot(b)
     b.store.sorted.lose("settle")
-    async with b.settling():
-        b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
-        await b.settler.idle()
+    b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+    await b.settler.idle()
     rest_ms = int(b.clock.now() * 1000) + 5_000
     assert [address for address, _ in b.due] == [slot.address]
     [state] = await b.store.real.sorted.inspect([slot], 1_000)
@@ -236,8 +223,7 @@ async def test_a_member_rests_once_also_if_the_answer_was_lost() -> None:
     assert (entry.left, entry.score, [why for _, why in entry.history]) == (15, 50, ["later"])
 
 
-async def test_a_failure_whose_entry_the_store_has_forgotten_is_put_into_the_lane_again() -> None:
-    b = Bench()
+async def test_a_failure_whose_entry_the_store_has_forgotten_is_put_into_the_lane_again(b: Bench) -> None:
     for id_ in ("retried", "dead"):
         await b.store.real.lanes.add([LaneAdd("t/0", id_, b.body(id_), 1)])
     found = {m.id: m for m in await b.claimed()}
@@ -245,27 +231,24 @@ async def test_a_failure_whose_entry_the_store_has_forgotten_is_put_into_the_lan
         m.offset, m.attempt = -1, 1
         await b.store.real.lanes.settle([LaneSettle("t/0", id_, LaneVerdict.ACK, EPOCH)])
     b.group.lane_out = 2
-    async with b.settling():
-        b.settler.failed(b.group, found["retried"], ValueError("once"))
-        b.settler.failed(b.group, found["dead"], errors.Reject("never"))
-        await b.settler.idle()
+    b.settler.failed(b.group, found["retried"], ValueError("once"))
+    b.settler.failed(b.group, found["dead"], errors.Reject("never"))
+    await b.settler.idle()
     assert (b.group.lane_out, sorted(b.settled)) == (0, ["dead", "retried"])
     [state] = await b.store.lanes.inspect(["t/0"])
     assert (state.waiting, state.prepared, state.dead) == (1, 0, 1)
 
 
-async def test_the_trail_tells_of_a_failure_before_the_next_start_though_the_answer_comes_after_it() -> None:
-    b = Bench()
+async def test_the_trail_tells_of_a_failure_before_the_next_start_though_the_answer_comes_after_it(b: Bench) -> None:
     trail = b.settler._trail = RecordedTrail()
     b.store.lanes.inject("add", after_s=1.0)
-    async with b.settling():
-        b.settler.failed(b.group, b.started("a"), ValueError())
-        await asyncio.sleep(0.1)
-        assert trail.events == []
-        [m] = await b.claimed()
-        b.settler.claimed(b.group, m.id)
-        assert [type(e) for e in trail.events] == [events.Retried]
-        await b.settler.idle()
+    b.settler.failed(b.group, b.started("a"), ValueError())
+    await asyncio.sleep(0.1)
+    assert trail.events == []
+    [m] = await b.claimed()
+    b.settler.claimed(b.group, m.id)
+    assert [type(e) for e in trail.events] == [events.Retried]
+    await b.settler.idle()
     assert (len(trail.events), b.settler.retried) == (1, 1)
 
 
@@ -287,59 +270,53 @@ async def test_the_trail_tells_of_a_members_failure_before_its_next_start(r: Rig
     assert sum(isinstance(event, events.Retried) for event in trail.events) == 1
 
 
-async def test_a_move_whose_answer_was_lost_is_not_repeated_once_its_entry_was_claimed() -> None:
-    b = Bench()
+async def test_a_move_whose_answer_was_lost_is_not_repeated_once_its_entry_was_claimed(b: Bench) -> None:
     b.store.lanes.lose("add")
-    async with b.settling():
-        b.settler.failed(b.group, b.started("a"), ValueError())
-        await asyncio.sleep(0.1)
-        assert b.settled == []
-        [m] = await b.claimed()
-        b.settler.claimed(b.group, m.id)
-        m.offset = -1
-        await b.store.real.lanes.settle([LaneSettle("t/0", "a", LaneVerdict.ACK, EPOCH)])  # handled meanwhile
-        await b.settler.idle()
+    b.settler.failed(b.group, b.started("a"), ValueError())
+    await asyncio.sleep(0.1)
+    assert b.settled == []
+    [m] = await b.claimed()
+    b.settler.claimed(b.group, m.id)
+    m.offset = -1
+    await b.store.real.lanes.settle([LaneSettle("t/0", "a", LaneVerdict.ACK, EPOCH)])  # handled meanwhile
+    await b.settler.idle()
     assert b.settled == ["a"]
     assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)], "it is not there a second time"
 
 
-async def test_a_retry_whose_answer_was_lost_is_not_repeated_on_the_next_claim_of_its_entry() -> None:
-    b = Bench()
+async def test_a_retry_whose_answer_was_lost_is_not_repeated_on_the_next_claim_of_its_entry(b: Bench) -> None:
     await b.store.real.lanes.add([LaneAdd("t/0", "a", b.body("a"), 1)])
     [m] = await b.claimed()
     m.offset, m.attempt = -1, 1
     b.group.lane_out = 1
     b.store.lanes.lose("settle")
-    async with b.settling():
-        b.settler.failed(b.group, m, ValueError())
-        await asyncio.sleep(0.1)
-        [again] = await b.claimed()
-        b.settler.claimed(b.group, again.id)
-        await b.settler.idle()
-        assert b.group.lane_out == 0
-        [state] = await b.store.lanes.inspect(["t/0"])
-        assert (state.waiting, state.prepared) == (0, 1), "the newer claim stays as it is"
-        again.offset, b.group.lane_out = -1, 1
-        b.settler.acknowledge(b.group, again)
-        await b.settler.idle()
+    b.settler.failed(b.group, m, ValueError())
+    await asyncio.sleep(0.1)
+    [again] = await b.claimed()
+    b.settler.claimed(b.group, again.id)
+    await b.settler.idle()
+    assert b.group.lane_out == 0
+    [state] = await b.store.lanes.inspect(["t/0"])
+    assert (state.waiting, state.prepared) == (0, 1), "the newer claim stays as it is"
+    again.offset, b.group.lane_out = -1, 1
+    b.settler.acknowledge(b.group, again)
+    await b.settler.idle()
     assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)]
 
 
 @pytest.mark.parametrize("failure", [ValueError("once"), errors.Reject("never")])
-async def test_what_an_operator_took_after_an_answer_was_lost_is_not_added_again(failure: Exception) -> None:
-    b = Bench()
+async def test_what_an_operator_took_after_an_answer_was_lost_is_not_added_again(b: Bench, failure: Exception) -> None:
     await b.store.real.lanes.add([LaneAdd("t/0", "a", b.body("a"), 1)])
     [m] = await b.claimed()
     m.offset, m.attempt = -1, 1
     b.group.lane_out = 1
     b.store.lanes.lose("settle")
-    async with b.settling():
-        b.settler.failed(b.group, m, failure)
-        await asyncio.sleep(0.1)
-        assert b.settled == []
-        topic, store = split(b.group.owner.topic), b.store.real
-        taken = len(await recall.recall(store, topic, ["a"])) + await dead_letters.purge(store, topic)
-        await b.settler.idle()
+    b.settler.failed(b.group, m, failure)
+    await asyncio.sleep(0.1)
+    assert b.settled == []
+    topic, store = split(b.group.owner.topic), b.store.real
+    taken = len(await recall.recall(store, topic, ["a"])) + await dead_letters.purge(store, topic)
+    await b.settler.idle()
     assert (taken, b.settled, b.group.lane_out) == (1, ["a"], 0)
     assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)], "it does not stand again"
 
@@ -347,25 +324,24 @@ async def test_what_an_operator_took_after_an_answer_was_lost_is_not_added_again
 @pytest.mark.parametrize("failure", [ValueError("once"), errors.Reject("never")])
 @pytest.mark.parametrize("repeats", [1, 2])
 async def test_what_an_operator_took_after_the_answer_of_its_move_was_lost_stays_away(
-    failure: Exception, repeats: int
+    b: Bench, failure: Exception, repeats: int
 ) -> None:
-    b = Bench()
     trail = b.settler._trail = RecordedTrail()
     b.store.lanes.lose("add", times=repeats)
-    async with b.settling():
-        b.settler.failed(b.group, b.started("a"), failure)
-        await asyncio.sleep(0.1)
-        topic, store = split(b.group.owner.topic), b.store.real
-        taken = len(await recall.recall(store, topic, ["a"])) + await dead_letters.purge(store, topic)
-        await b.settler.idle()
+    b.settler.failed(b.group, b.started("a"), failure)
+    await asyncio.sleep(0.1)
+    topic, store = split(b.group.owner.topic), b.store.real
+    taken = len(await recall.recall(store, topic, ["a"])) + await dead_letters.purge(store, topic)
+    await b.settler.idle()
     assert (taken, b.settled, b.store.lanes.calls["add"]) == (1, ["a"], repeats + 1)
     assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)], "it does not stand again"
     assert (b.settler.retried, b.settler.dead, trail.events) == (0, 0, [])
 
 
 @pytest.mark.parametrize("failure", [ValueError("once"), errors.Reject("never")])
-async def test_a_message_is_not_lost_to_the_recall_of_an_earlier_message_of_its_id(failure: Exception) -> None:
-    b = Bench()
+async def test_a_message_is_not_lost_to_the_recall_of_an_earlier_message_of_its_id(
+    b: Bench, failure: Exception
+) -> None:
     topic, store = split(b.group.owner.topic), b.store.real
     await store.lanes.add([LaneAdd("t/0", id_, b"old", 1) for id_ in ("delayed", "logged")])
     assert await recall.recall(store, topic, ["delayed", "logged"]) == {"delayed", "logged"}
@@ -376,12 +352,11 @@ async def test_a_message_is_not_lost_to_the_recall_of_an_earlier_message_of_its_
     m.offset, m.ready_us, b.group.lane_out = -1, b.clock.now_us(), 1
     b.world.restore(before)  # the store has lost the new message, and remembers the recall
     b.store.lanes.fail(None, "add")
-    async with b.settling():
-        b.settler.failed(b.group, m, failure)
-        b.settler.failed(b.group, b.started("logged"), failure)
-        await asyncio.sleep(0.1)
-        b.store.lanes.heal()
-        await b.settler.idle()
+    b.settler.failed(b.group, m, failure)
+    b.settler.failed(b.group, b.started("logged"), failure)
+    await asyncio.sleep(0.1)
+    b.store.lanes.heal()
+    await b.settler.idle()
     [state] = await b.store.lanes.inspect(["t/0"])
     assert state.waiting + state.dead == b.settler.retried + b.settler.dead == 2
 
@@ -424,8 +399,7 @@ async def test_a_call_that_breaks_or_is_cancelled_leaves_no_message_unsettled(br
     assert len(await b.claimed()) == 2
 
 
-async def test_a_call_that_breaks_late_settles_no_message_twice() -> None:
-    b = Bench()
+async def test_a_call_that_breaks_late_settles_no_message_twice(b: Bench) -> None:
     found = []
     for id_ in ("fails", "vanished"):
         await b.store.real.lanes.add([LaneAdd("t/0", id_, b.body(id_), 1)])
@@ -448,9 +422,8 @@ async def test_a_call_that_breaks_late_settles_no_message_twice() -> None:
     with pytest.raises(errors.InvalidMessage):
         await b.settler.settle()
     b.settler._lanes = real
-    async with b.settling():
-        await b.settler.idle()
-        await asyncio.sleep(5)
+    await b.settler.idle()
+    await asyncio.sleep(5)
     assert (sorted(b.settled), b.group.lane_out) == (["fails", "vanished"], 0)
 
 
@@ -476,37 +449,33 @@ def calls_that_break(b: Bench) -> Iterator[None]:
     b.settler.members._store = real
 
 
-async def test_a_verdict_in_doubt_waits_for_a_recovery_that_still_counts_its_member_as_held() -> None:
-    b = Bench()
+async def test_a_verdict_in_doubt_waits_for_a_recovery_that_still_counts_its_member_as_held(b: Bench) -> None:
     slot, m = await in_slot(b)
     owned = held(b)
     owned.suspect.add(m.token // 1000)
     owned.claiming = True  # the recovery is under way
     b.store.sorted.fail(errors.OutcomeUnknown("the answer was lost"), "settle")
-    async with b.settling():
-        b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
-        await asyncio.sleep(3)
-        assert owned.unsure == 1
-        owned.suspect.clear()
-        owned.claiming = False
-        b.store.sorted.heal()
-        await b.settler.idle()
+    b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+    await asyncio.sleep(3)
+    assert owned.unsure == 1
+    owned.suspect.clear()
+    owned.claiming = False
+    b.store.sorted.heal()
+    await b.settler.idle()
     [state] = await b.store.real.sorted.inspect([slot], 1_000)
     assert (state.prepared, state.resting) == (1, 1)
     assert (b.settler.retried, owned.unsure, owned.held) == (1, 0, {})
 
 
-async def test_a_verdict_that_needs_no_repeat_is_told_of_once_and_forgotten() -> None:
-    b = Bench()
+async def test_a_verdict_that_needs_no_repeat_is_told_of_once_and_forgotten(b: Bench) -> None:
     _, m = await in_slot(b)
     owned = held(b)
     b.store.sorted.lose("settle")
-    async with b.settling():
-        b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
-        await asyncio.sleep(0.5)
-        owned.suspect.add(m.token // 1000)  # the answer of a claim was lost as well
-        await b.settler.idle()
-        b.settler.claimed(b.group, m.uid)  # later, by a claim of the member's next publish
+    b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+    await asyncio.sleep(0.5)
+    owned.suspect.add(m.token // 1000)  # the answer of a claim was lost as well
+    await b.settler.idle()
+    b.settler.claimed(b.group, m.uid)  # later, by a claim of the member's next publish
     assert b.settler.retried == 1
 
 
