@@ -304,8 +304,7 @@ async def test_what_was_delayed_into_a_group_that_others_retired_meanwhile_is_pl
 
 
 async def test_no_more_delayed_messages_than_can_be_looked_after_are_taken_without_the_database(
-    r: Rig,
-    monkeypatch: pytest.MonkeyPatch,
+    r: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("emq.producer.doubtful_delays.MESSAGES", 20)
     await r.topic("orders", 500)
@@ -322,8 +321,7 @@ async def test_no_more_delayed_messages_than_can_be_looked_after_are_taken_witho
 
 
 async def test_a_sealed_queue_and_what_is_known_for_too_long_are_refused_with_a_documented_error(
-    r: Rig,
-    monkeypatch: pytest.MonkeyPatch,
+    r: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("emq.producer.router._now_s", asyncio.get_running_loop().time)
     monkeypatch.setattr("emq.producer.router.STALE_S", 60.0)

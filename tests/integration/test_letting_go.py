@@ -153,8 +153,7 @@ async def _deleted_while_in_flight(r: Rig, *names: str) -> Host:
 
 
 async def test_the_log_says_once_that_a_topic_was_deleted_whose_messages_are_in_flight(
-    r: Rig,
-    caplog: pytest.LogCaptureFixture,
+    r: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "emq.host")
     host = await _deleted_while_in_flight(r, "orders")
@@ -174,8 +173,7 @@ async def test_one_line_tells_of_many_deleted_topics(r: Rig, caplog: pytest.LogC
 
 
 async def test_messages_of_a_deleted_topic_that_never_end_are_not_said_to_be_delivered_again(
-    r: Rig,
-    caplog: pytest.LogCaptureFixture,
+    r: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     await r.topic("orders", 100)
     await r.producer.publish_many("orders", [b"x"] * 20)

@@ -288,8 +288,7 @@ async def test_a_key_that_moves_waits_for_one_pass_after_its_last_message_in_the
 
 
 async def test_keys_of_a_layout_that_a_restored_catalog_has_forgotten_are_delivered(
-    r: Rig,
-    caplog: pytest.LogCaptureFixture,
+    r: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Their queues refuse all keys by the layout of the catalog, and its hosts know nothing of the newer one."""
     former = await r.topic("orders", 2 * GROUP_QPS, group_qps=GROUP_QPS)

@@ -129,8 +129,7 @@ async def test_verdicts_that_were_not_carried_out_are_repeated_and_repeat_nothin
 
 @pytest.mark.parametrize("claim", ["quick", "slow", "lost"])
 async def test_a_repeated_acknowledgement_does_not_hit_a_claim_that_was_made_before_its_loss_was_known(
-    r: Rig,
-    claim: str,
+    r: Rig, claim: str
 ) -> None:
     await r.topic("t", 50, kind="priority", slots=1, ordering="none")
     store = FaultyStore(MemoryStore(r.world))

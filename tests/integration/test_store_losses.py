@@ -34,8 +34,7 @@ async def publish(r: Rig, name: str, first: int, count: int) -> set[bytes]:
 
 
 async def test_a_live_host_delivers_what_comes_after_a_loss_though_the_store_has_grown_past_it(
-    r: Rig,
-    caplog: pytest.LogCaptureFixture,
+    r: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     await r.topic("orders", 100, group_qps=100, priorities=("p",))
     seen = Seen()
@@ -64,8 +63,7 @@ async def test_a_live_host_delivers_what_comes_after_a_loss_though_the_store_has
 
 @pytest.mark.parametrize("grown", [False, True])
 async def test_a_host_that_starts_with_a_checkpoint_of_what_the_store_has_lost_delivers_all_that_is_there(
-    r: Rig,
-    grown: bool,
+    r: Rig, grown: bool
 ) -> None:
     await r.topic("orders", 100, group_qps=100, priorities=("p",))
     seen = Seen()
@@ -201,8 +199,7 @@ async def test_a_former_owner_cannot_bring_back_the_checkpoint_that_was_taken_ba
 
 
 async def test_a_save_under_way_when_the_store_is_emptied_does_not_bring_the_former_checkpoint_back(
-    r: Rig,
-    monkeypatch: pytest.MonkeyPatch,
+    r: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host takes the group again under the same epoch, so no fence would refuse the save."""
     await r.topic("orders", 100, group_qps=100, priorities=("p",))
@@ -310,8 +307,7 @@ async def test_queues_refuse_former_layouts_again_when_the_store_has_come_back_w
 
 
 async def test_a_group_passes_a_layout_only_behind_what_came_while_the_store_had_forgotten_to_refuse_it(
-    r: Rig,
-    monkeypatch: pytest.MonkeyPatch,
+    r: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readiness, "SWEEP_S", 1e6)  # nobody finds the message by chance
     before = await r.topic("orders", 10, group_qps=10, priorities=("p",))
@@ -332,8 +328,7 @@ async def test_a_group_passes_a_layout_only_behind_what_came_while_the_store_had
 
 
 async def test_a_producer_notices_that_messages_are_gone_which_nobody_had_read(
-    r: Rig,
-    caplog: pytest.LogCaptureFixture,
+    r: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     await r.topic("orders", 100, group_qps=100, priorities=("p",))
     await publish(r, "orders", 0, 20)

@@ -21,8 +21,7 @@ FORMER = 0
 
 
 async def test_nothing_is_saved_behind_a_new_owners_back_once_it_has_read_the_checkpoints(
-    r: Rig,
-    monkeypatch: pytest.MonkeyPatch,
+    r: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is saved then is not seen by it, and would be delivered again, or worse, dropped."""
     refused: list[list[str]] = []
