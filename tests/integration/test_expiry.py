@@ -13,6 +13,7 @@ import pytest
 import emq
 from emq.topics.model import State
 from emq_stores.memory import forget
+from support.waiting import until
 
 STORES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster")
 LATE_S = 2.5
@@ -115,14 +116,10 @@ async def test_each_message_that_expired_is_told_once_it_is_dead_also_of_a_topic
         when = {"priority": 20} if kind == "priority" else {}
         await app.publish(topic, f"fails {kind}", ttl_s=3.0, **when)
     async with app.running():
-        async with asyncio.timeout(20):
-            while len(given) < len(KINDS):
-                await asyncio.sleep(0.1)
+        await until(lambda: len(given) >= len(KINDS))
         for kind in KINDS:
             await app.catalog.update(f"{names}-{kind}", state=State.PAUSED)
-        async with asyncio.timeout(20):
-            while not all(told.values()):
-                await asyncio.sleep(0.1)
+        await until(lambda: all(told.values()))
         await asyncio.sleep(1.5)
         dead = {kind: list(await letters(app, f"{names}-{kind}")) for kind in KINDS}
     assert told == {kind: [f"fails {kind}".encode()] for kind in KINDS}
@@ -143,8 +140,6 @@ async def test_a_backlog_that_expired_goes_at_once_whatever_the_topics_quota(app
     await app.publish(names, b"patient")
     async with app.running():
         started = time.monotonic()
-        async with asyncio.timeout(30):
-            while not begun:
-                await asyncio.sleep(0.05)
+        await until(lambda: begun)
     assert len(told) == len(set(told)) == number
     assert begun[0] - started < 15

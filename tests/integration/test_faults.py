@@ -17,6 +17,7 @@ from emq.runtime import errors
 from support import cluster_receipts
 from support.cluster import Cluster, Place
 from support.cluster_process import HostProcess
+from support.waiting import until
 
 QPS = 200.0
 CHECKPOINT_S = 0.3
@@ -153,9 +154,7 @@ class Local:
         self.handled.append(m.payload)
 
     async def until(self, count: int, timeout_s: float = 20.0) -> None:
-        async with asyncio.timeout(timeout_s):
-            while len(set(self.handled)) < count:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(set(self.handled)) >= count, timeout_s)
 
 
 async def test_a_server_killed_under_load_and_started_again_loses_nothing_that_was_published(
@@ -196,9 +195,7 @@ async def test_a_server_killed_under_load_and_started_again_loses_nothing_that_w
                 await asyncio.sleep(0.01)
             stop.set()
             await asyncio.gather(*publishers)
-            async with asyncio.timeout(20):
-                while not known <= set(local.handled):
-                    await asyncio.sleep(0.02)
+            await until(lambda: known <= set(local.handled))
             local.app.stop()
             await run
     assert unknown | refused  # something was published while it was down

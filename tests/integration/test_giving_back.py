@@ -16,6 +16,7 @@ from emq.runtime.clock import SystemClock
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
 from emq_stores.memory import forget
+from support.waiting import until
 
 STORES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster")
 SOON_S = 30.0
@@ -104,9 +105,7 @@ async def publish(app: emq.App, topics: dict[str, str]) -> None:
 
 
 async def until_taken(receiver: Receiver, topics: dict[str, str]) -> None:
-    async with asyncio.timeout(SOON_S):
-        while any(len(receiver.taken[topic]) < N for topic in topics.values()):
-            await asyncio.sleep(0.02)
+    await until(lambda: not any(len(receiver.taken[topic]) < N for topic in topics.values()), SOON_S)
     await asyncio.sleep(0.3)  # for whatever else might come
 
 
@@ -138,9 +137,7 @@ async def test_messages_that_were_given_back_survive_a_change_of_hosts(app: emq.
     app.handlers.bind("*", receiver.take)
     await publish(app, topics)
     async with app.running():
-        async with asyncio.timeout(SOON_S):
-            while len({topic for topic, _ in receiver.given_back}) < len(topics):
-                await asyncio.sleep(0.02)
+        await until(lambda: len({topic for topic, _ in receiver.given_back}) >= len(topics), SOON_S)
     receiver.is_closed = False
     async with app.running():
         await until_taken(receiver, topics)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import emq
+from support.waiting import until
 
 
 async def test_leaving_the_app_ends_a_run_of_the_callers_and_repeats_nothing(
@@ -32,16 +33,12 @@ async def test_leaving_the_app_ends_a_run_of_the_callers_and_repeats_nothing(
         await first.create_topic("orders", qps=5_000)
         run = asyncio.create_task(first.run())
         await first.publish_many("orders", payloads)
-        async with asyncio.timeout(20):
-            while len(seen) < 100:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(seen) >= 100)
     assert run.done()
     await run
     async with app() as second, second.running():
         await second.publish("orders", b"last")
-        async with asyncio.timeout(20):
-            while seen[-1:] != [b"last"]:
-                await asyncio.sleep(0.01)
+        await until(lambda: seen[-1:] == [b"last"])
     assert sorted(seen) == sorted([*payloads, b"last"])
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 

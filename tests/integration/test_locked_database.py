@@ -19,6 +19,7 @@ import emq
 import emq_servers as servers
 from emq.database import Database, engine, postgres
 from emq.runtime import errors
+from support.waiting import until
 
 POOL = engine.POSTGRES_THREADS
 
@@ -148,9 +149,7 @@ async def test_a_client_that_dies_leaves_no_statement_behind(server: servers.Pos
         finally:
             os.kill(client.pid, signal.SIGKILL)
             client.wait()
-        async with asyncio.timeout(5):
-            while watched.look():
-                await asyncio.sleep(0.1)
+        await until(lambda: not watched.look(), 5)
 
 
 async def test_a_host_keeps_to_its_connections_while_its_tables_are_locked(
@@ -168,16 +167,12 @@ async def test_a_host_keeps_to_its_connections_while_its_tables_are_locked(
         await app.create_topic("orders", 100)
         host = asyncio.create_task(app.run())
         await app.publish_many("orders", [b"x"] * 50)
-        async with asyncio.timeout(20):
-            while len(handled) < 50:
-                await asyncio.sleep(0.05)
+        await until(lambda: len(handled) >= 50)
         async with watched.watching():
             with locked(server, "emq_topics", "emq_meta", "emq_checkpoints", "emq_host_stats", "emq_tree_sessions"):
                 await asyncio.sleep(12)
             assert watched.most <= 2 * POOL + POOL + 1
             await app.publish_many("orders", [b"y"] * 50)
-            async with asyncio.timeout(30):
-                while len(set(handled)) < 2 or handled.count(b"y") < 50:
-                    await asyncio.sleep(0.05)
+            await until(lambda: len(set(handled)) >= 2 and handled.count(b"y") >= 50)
         app.stop()
         await host

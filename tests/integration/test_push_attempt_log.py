@@ -101,9 +101,7 @@ async def test_attempts_and_deliveries_are_written_in_batches(database: Database
         log.attempted(attempt("c", 1, "parked"))
         log.attempted(attempt("d"))
         log.attempted(attempt("of no delivery"))
-        async with asyncio.timeout(10):
-            while log.written < 6:
-                await asyncio.sleep(0.02)
+        await until(lambda: log.written >= 6)
     found = {row.message: row for row in await rows(database, tables.deliveries)}
     assert [(found[m].state, found[m].attempts, found[m].next_us) for m in "abcd"] == [
         ("pending", 1, 77),
@@ -158,9 +156,7 @@ async def test_a_record_that_no_table_takes_does_not_keep_the_others_out(databas
     async with logging_to(database) as log:
         for one in (attempt("a"), wrong, attempt("b")):
             log.attempted(one)
-        async with asyncio.timeout(10):
-            while log.written < 2:
-                await asyncio.sleep(0.02)
+        await until(lambda: log.written >= 2)
         assert log.refused == 1
     assert [row.message for row in await rows(database, tables.attempts)] == ["a", "b"]
 
@@ -185,9 +181,7 @@ async def test_no_record_is_lost_unseen_while_the_database_is_away(
         await asyncio.sleep(0.8)
         assert (log.written, log.lost) == (0, 50)
         away = False
-        async with asyncio.timeout(10):
-            while log.written < 100:
-                await asyncio.sleep(0.02)
+        await until(lambda: log.written >= 100)
     assert [r.message for r in await rows(database, tables.attempts)] == [f"m{i:03d}" for i in range(100)]
     told = [record.message for record in caplog.records if "records of attempts" in record.message]
     assert told == [
@@ -204,9 +198,7 @@ async def test_many_attempts_are_written_at_once_and_the_rest_at_the_end() -> No
     async with logging_to(database) as log:
         for i in range(BATCH + 10):
             log.attempted(attempt(f"m{i}"))
-        async with asyncio.timeout(0.4):
-            while not log.written:
-                await asyncio.sleep(0.01)
+        await until(lambda: log.written, 0.4)
     assert len(await rows(database, tables.attempts)) == BATCH + 10
     await database.close()
 

@@ -19,6 +19,7 @@ from emq.storage.opening import open_store
 from emq_stores.redis.cluster import hash_slot
 from emq_stores.redis.keys import SlotKeys, cluster_shards
 from emq_stores.redis.opening import CLUSTER_SHARDS
+from support.waiting import until
 
 QPS = 300.0
 
@@ -197,9 +198,7 @@ async def test_a_put_wakes_its_reader_on_every_shard_before_any_sweep(redis_clus
             await stands.wait()
         await store.log.read([Read(queue, 1, 10, 1) for queue in queues])
         await other.log.put([Put(queue, [b"x"]) for queue in queues])
-        async with asyncio.timeout(1.5):  # a sweep comes every two seconds
-            while not woken >= set(queues):
-                await asyncio.sleep(0.01)
+        await until(lambda: woken >= set(queues), 1.5)  # a sweep comes every two seconds
     finally:
         await store.close()
         await other.close()

@@ -17,14 +17,13 @@ from emq.runtime.clock import SystemClock
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
 from support.proxies import CommitCutter, ReplyCutter
+from support.waiting import until
 
 COUNT = 40
 
 
 async def until_settled(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not done():
-            await asyncio.sleep(0.02)
+    await until(done)
     await asyncio.sleep(0.3)  # for whatever else might come
 
 

@@ -27,6 +27,7 @@ from emq.topics.model import Topic
 from support.loops import on_both_loops
 from support.proxies import ReplyCutter
 from support.sorted_load import Load
+from support.waiting import until
 
 PROCESS = Path(__file__).parents[1] / "support" / "sorted_host_process.py"
 
@@ -170,9 +171,7 @@ async def test_a_full_server_refuses_adds_is_drained_with_its_retries_and_takes_
         done[name] += 1
 
     async def reached(names: set[str]) -> None:
-        async with asyncio.timeout(15):
-            while not names <= set(done):
-                await asyncio.sleep(0.01)
+        await until(lambda: names <= set(done))
 
     with servers.start_redis(extra_args=("--maxmemory", "8mb", "--maxmemory-policy", "noeviction")) as server:
         app = emq.App(server.url, database=f"sqlite:///{tmp_path}/catalog.db")

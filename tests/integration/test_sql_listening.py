@@ -13,6 +13,7 @@ from emq.runtime import errors
 from emq.runtime.environment import Environment
 from emq.storage.log_store import Put, Read
 from emq_stores.sql import SqlStore, listen, open_store
+from support.waiting import until
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -58,9 +59,7 @@ async def test_no_error_ends_the_wake_ups_and_everything_is_looked_at_afterwards
     await publishing.log.put([Put(queue, [b"x"])])
     watching = asyncio.create_task(watch())
     with caplog.at_level(logging.WARNING):
-        async with asyncio.timeout(10):
-            while None not in woken or queue not in woken:
-                await asyncio.sleep(0.01)
+        await until(lambda: None in woken and queue in woken)
     assert failures == 0
     assert len([r for r in caplog.records if r.name == listen.__name__]) == 1, "said once, not at each attempt"
     assert woken.count(None) == 1

@@ -19,6 +19,7 @@ from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
 from support.loops import on_both_loops
 from support.lossy_servers import LOSSY, Lossy
+from support.waiting import until
 
 GROUP_QPS = 50.0
 RETRIES: dict[str, Any] = {"backoff_s": (0.5,), "jitter": 0.0}
@@ -68,9 +69,7 @@ class Consumer:
 
     async def until(self, wanted: Wanted, timeout_s: float = 30.0) -> None:
         try:
-            async with asyncio.timeout(timeout_s):
-                while not wanted <= self.handled:
-                    await asyncio.sleep(0.02)
+            await until(lambda: wanted <= self.handled, timeout_s)
         except TimeoutError:
             missing = sorted(wanted - self.handled)
             pytest.fail(f"{len(missing)} were never delivered: {missing[:10]}")

@@ -12,6 +12,7 @@ import emq
 import emq_servers as servers
 from emq.runtime import errors
 from emq_servers.server import Server
+from support.waiting import until
 
 FEW, MANY = 40, 120
 
@@ -51,9 +52,7 @@ class Consumer:
         return known
 
     async def until(self, wanted: set[bytes]) -> None:
-        async with asyncio.timeout(20):
-            while not wanted <= set(self.handled):
-                await asyncio.sleep(0.01)
+        await until(lambda: wanted <= set(self.handled))
 
 
 async def save(server: Server, app: emq.App) -> None:

@@ -20,6 +20,7 @@ from emq_scheduling.tasks import Task
 from emq_web import serving
 from emq_web.scheduling import schemas
 from support.browsing import Board
+from support.waiting import until
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -77,9 +78,7 @@ async def pool_board(browser: Browser) -> AsyncIterator[Board]:
             await scheduling.submit_many("sms", flood)
         coming = asyncio.create_task(_come(scheduling))
         try:
-            async with asyncio.timeout(30):
-                while not await _told(scheduling):
-                    await asyncio.sleep(0.2)
+            await until(lambda: _told(scheduling))
             yield Board(app, host, service, f"http://{where}", browser)
         finally:
             coming.cancel()

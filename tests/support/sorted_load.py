@@ -14,6 +14,7 @@ from emq.observe import dead_letters
 from emq.runtime import errors
 from emq.storage import slot_store
 from emq.storage.slot_store import SlotVerdict
+from support.waiting import until
 
 TOPICS: dict[str, dict[str, Any]] = {
     "range": {"kind": "range_merge", "time_range_ms": 20},
@@ -83,9 +84,7 @@ class Load:
                 await host
 
     async def until(self, holds: Callable[[], bool], timeout_s: float = 15.0) -> None:
-        async with asyncio.timeout(timeout_s):
-            while not holds():
-                await asyncio.sleep(0.005)
+        await until(holds, timeout_s)
 
     async def more(self, count: int) -> None:
         """Wait until that many more messages were handled in each topic whose messages are unique."""

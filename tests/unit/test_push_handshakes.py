@@ -19,6 +19,7 @@ from support.emq_shell import shell
 from support.http_receiver import HttpReceiver, Request
 from support.push_api import Api
 from support.push_api_calls import hosting
+from support.waiting import until
 
 TENANT = "/v1/tenants/acme"
 ORIGIN = {"origin": "events.example.com"}
@@ -149,9 +150,7 @@ async def test_handshakes_wait_in_the_queue_under_the_cap_and_hold_up_no_request
     async with asyncio.timeout(5):
         for _ in range(30):
             await api("POST", f"{endpoint.path}:handshake", ORIGIN, status=202)
-    async with asyncio.timeout(10):
-        while not asked:
-            await asyncio.sleep(0.02)
+    await until(lambda: asked)
     await asyncio.sleep(1.5)
     assert len(asked) <= 15, "of 30 within three seconds at most"
     release.set()
@@ -166,9 +165,7 @@ async def test_what_an_endpoint_said_under_another_url_is_dropped(endpoint: Endp
 
     endpoint.receiver.answers = late
     await api("POST", f"{endpoint.path}:handshake", ORIGIN, status=202)
-    async with asyncio.timeout(10):
-        while not endpoint.receiver.requests:
-            await asyncio.sleep(0.02)
+    await until(lambda: endpoint.receiver.requests)
     await api("PATCH", endpoint.path, {"url": endpoint.receiver.url("/other")})
     release.set()
     await asyncio.sleep(0.3)

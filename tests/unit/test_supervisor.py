@@ -10,15 +10,14 @@ import pytest
 
 from emq.cli import supervisor
 from emq.runtime.settings import Settings
+from support.waiting import until
 
 
 @contextlib.asynccontextmanager
-async def supervising(parent: supervisor.Supervisor, until: Callable[[], bool]) -> AsyncIterator[None]:
+async def supervising(parent: supervisor.Supervisor, begun: Callable[[], bool]) -> AsyncIterator[None]:
     """Runs the parent; yields once that is so, with the parent still there; it must end when the body has."""
     running = asyncio.create_task(parent.run())
-    async with asyncio.timeout(10):
-        while not until():
-            await asyncio.sleep(0.01)
+    await until(begun)
     assert not running.done()
     yield
     await asyncio.wait_for(running, 10)
@@ -40,7 +39,7 @@ async def test_a_process_that_always_fails_is_started_for_ever_and_the_others_go
         return 0
 
     monkeypatch.setattr(parent, "_run_child", run_child)
-    async with supervising(parent, until=lambda: starts[0] >= 50):
+    async with supervising(parent, begun=lambda: starts[0] >= 50):
         assert starts[1] == 1
         assert not ended
         parent._stop()
@@ -62,7 +61,7 @@ async def test_a_process_that_cannot_be_started_ends_no_other_and_is_tried_again
         return 0
 
     monkeypatch.setattr(parent, "_run_child", run_child)
-    async with supervising(parent, until=lambda: starts[0] >= 5):
+    async with supervising(parent, begun=lambda: starts[0] >= 5):
         assert starts[1] == 1
         parent._stop()
         stopped.set()

@@ -15,6 +15,7 @@ import pytest
 import emq
 from emq.runtime import errors
 from emq_scheduling import Limit, Pool, Resource, Run, Scheduling, Task, TaskType
+from support.waiting import until
 
 LIMIT = (Limit("requests", 20, "second"), Limit("tokens", 1000, "second"))
 
@@ -38,9 +39,7 @@ class Place:
         return {"sent": task.payload.decode()}
 
     async def reply(self, task: str, timeout_s: float = 15.0) -> dict[str, Any]:
-        async with asyncio.timeout(timeout_s):
-            while task not in self.replies:
-                await asyncio.sleep(0.02)
+        await until(lambda: task in self.replies, timeout_s)
         return self.replies[task]
 
 
@@ -96,9 +95,7 @@ async def test_a_dead_task_that_is_replayed_begins_again(tmp_path: Path) -> None
         assert (await made.reply("bad"))["outcome"] == "dead"
         made.fails.clear()
         made.replies.clear()
-        async with asyncio.timeout(10):
-            while not await made.app.replay_dead_letters("p.t"):
-                await asyncio.sleep(0.1)
+        await until(lambda: made.app.replay_dead_letters("p.t"))
         assert (await made.reply("bad"))["outcome"] == "done"
 
 

@@ -22,6 +22,7 @@ from emq_scheduling.records.records import Attempt, Records
 from emq_scheduling.records.retention import Retention
 from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeView
 from emq_scheduling.records.snapshots import Snapshots
+from support.waiting import until
 
 NOW_US = 1_700_000_000_000_000
 COSTS = {"requests": 1.0, "tokens": 250.5}
@@ -83,9 +84,7 @@ async def test_a_record_says_exactly_what_was_charged_and_when(log: EndLog, reco
 async def test_records_get_written_soon_and_the_last_ones_at_the_end(log: EndLog, records: Records) -> None:
     async with log.running():
         log.add(end("early"))
-        async with asyncio.timeout(10):
-            while log.waiting:
-                await asyncio.sleep(0.01)
+        await until(lambda: not log.waiting)
         assert (await records.status("sms", "early")).state == "done"
         log.add(end("late"))
     assert (await records.status("sms", "late")).state == "done"

@@ -13,6 +13,7 @@ from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.limits.usage import SavedLimit, SavedUse
 from emq_scheduling.limits.usage_keeper import UsageKeeper, UsageTable
 from emq_scheduling.model import Limit, Pool, Resource
+from support.waiting import until
 
 POOL = Pool("sms", resources={"a": Resource(limits=(Limit("requests", 1_000, "day"),))})
 USE = SavedUse(1_000.0, {"requests/day": SavedLimit(((86_400.0, 5.0),), 0.5, 3.0)})
@@ -128,8 +129,6 @@ async def test_starts_wait_while_the_database_is_away(
         await asyncio.sleep(0.2)
         assert accounts.charge("a", {}, clock.now()) is None
         assert "starts wait when their reserve ends" in caplog.text
-    async with asyncio.timeout(10):
-        while accounts.charge("a", {}, clock.now()) is None:
-            await asyncio.sleep(0.05)
+    await until(lambda: accounts.charge("a", {}, clock.now()) is not None)
     saving.cancel()
     await asyncio.gather(saving, return_exceptions=True)
