@@ -70,7 +70,7 @@ class Consumer:
     async def until(self, wanted: Wanted, timeout_s: float = 30.0) -> None:
         try:
             await until(lambda: wanted <= self.handled, timeout_s)
-        except TimeoutError:
+        except AssertionError:
             missing = sorted(wanted - self.handled)
             pytest.fail(f"{len(missing)} were never delivered: {missing[:10]}")
 
