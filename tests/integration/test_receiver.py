@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -18,25 +20,20 @@ from support.virtual import virtual
 from support.waiting import until
 
 
-class Polling:
+@contextlib.asynccontextmanager
+async def polling(r: Rig, visibility_s: float = 30.0) -> AsyncIterator[tuple[Receiver, Host]]:
     """A host whose topics all go to one receiver."""
-
-    def __init__(self, r: Rig, visibility_s: float = 30.0) -> None:
-        self.receiver = Receiver(visibility_s)
-        self.handlers = Handlers()
-        self.handlers.bind_receiver("*", self.receiver)
-
-    def connect(self, host: Host) -> Receiver:
-        self.receiver.on_wanted.append(host.work.dispatcher.wanted)
-        return self.receiver
+    receiver, handlers = Receiver(visibility_s), Handlers()
+    handlers.bind_receiver("*", receiver)
+    async with r.consuming(handlers) as host:
+        receiver.on_wanted.append(host.work.dispatcher.wanted)
+        yield receiver, host
 
 
 @virtual
 async def test_enough_messages_answer_at_once_and_too_few_when_the_time_is_up(r: Rig) -> None:
     await r.topic("t", 1000)
-    polling = Polling(r)
-    async with r.consuming(polling.handlers) as host:
-        receiver = polling.connect(host)
+    async with polling(r) as (receiver, host):
         await asyncio.sleep(2)
         begin = r.clock.now()
         assert await receiver.receive(timeout_s=5) == []
@@ -65,9 +62,7 @@ async def test_enough_messages_answer_at_once_and_too_few_when_the_time_is_up(r:
 async def test_nothing_is_started_that_nobody_waits_for(r: Rig) -> None:
     await r.topic("t", 1000)
     await r.producer.publish_many("t", [b"%d" % i for i in range(50)])
-    polling = Polling(r)
-    async with r.consuming(polling.handlers) as host:
-        receiver = polling.connect(host)
+    async with polling(r) as (receiver, host):
         await asyncio.sleep(3)
         assert host.work.dispatcher.started == 0
         got = await receiver.receive(max_messages=10, timeout_s=1)
@@ -82,9 +77,7 @@ async def test_nothing_is_started_that_nobody_waits_for(r: Rig) -> None:
 async def test_over_quota_a_request_waits_for_the_quota(r: Rig) -> None:
     await r.topic("t", 5)
     await r.producer.publish_many("t", [b"%d" % i for i in range(12)])
-    polling = Polling(r)
-    async with r.consuming(polling.handlers) as host:
-        receiver = polling.connect(host)
+    async with polling(r) as (receiver, _host):
         await asyncio.sleep(1.5)
         begin = r.clock.now()
         got = await receiver.receive(min_messages=12, timeout_s=30)
@@ -102,9 +95,7 @@ async def test_over_quota_a_request_waits_for_the_quota(r: Rig) -> None:
 async def test_what_is_not_settled_in_time_is_delivered_again_and_its_late_ack_changes_nothing(r: Rig) -> None:
     await r.topic("t", 100, backoff_s=(0.0,))
     await r.producer.publish("t", "x")
-    polling = Polling(r, visibility_s=5.0)
-    async with r.consuming(polling.handlers) as host:
-        receiver = polling.connect(host)
+    async with polling(r, visibility_s=5.0) as (receiver, host):
         [first] = await receiver.receive(timeout_s=5)
         assert first.extend(8.0)
         begin = r.clock.now()
@@ -122,9 +113,7 @@ async def test_what_is_not_settled_in_time_is_delivered_again_and_its_late_ack_c
 async def test_nack_tries_again_when_asked_to_or_buries(r: Rig) -> None:
     await r.topic("t", 100, kind="priority", slots=1, ordering="none")
     await r.producer.publish_many("t", ["again", "bad"], scores=[20, 19])
-    polling = Polling(r)
-    async with r.consuming(polling.handlers) as host:
-        receiver = polling.connect(host)
+    async with polling(r) as (receiver, _host):
         first, second = await receiver.receive(min_messages=2, timeout_s=5)
         assert first.nack("busy", after_s=4.0)
         assert second.nack("malformed", dead=True)
@@ -141,9 +130,7 @@ async def test_nack_tries_again_when_asked_to_or_buries(r: Rig) -> None:
 @virtual
 async def test_a_cancelled_request_leaves_what_it_gathered_to_the_next(r: Rig) -> None:
     await r.topic("t", 100)
-    polling = Polling(r)
-    async with r.consuming(polling.handlers) as host:
-        receiver = polling.connect(host)
+    async with polling(r) as (receiver, host):
         asking = asyncio.create_task(receiver.receive(min_messages=5, timeout_s=60))
         await r.producer.publish_many("t", ["a", "b"])
         await until(lambda: host.work.dispatcher.started == 2)
@@ -228,9 +215,7 @@ async def test_an_app_that_closes_or_is_closed_becomes_no_host(monkeypatch: pyte
 @virtual
 async def test_the_time_to_settle_runs_from_when_a_message_is_received(r: Rig) -> None:
     await r.topic("t", 100, backoff_s=(0.0,))
-    polling = Polling(r, visibility_s=5.0)
-    async with r.consuming(polling.handlers) as host:
-        receiver = polling.connect(host)
+    async with polling(r, visibility_s=5.0) as (receiver, _host):
         await r.producer.publish_many("t", ["a", "b"])
         got = await receiver.receive(min_messages=4, timeout_s=60)  # gathers two for a minute
         assert sorted(d.payload for d in got) == [b"a", b"b"]
@@ -247,9 +232,7 @@ async def test_the_time_to_settle_runs_from_when_a_message_is_received(r: Rig) -
 @virtual
 async def test_a_cancelled_request_gives_what_it_gathered_to_others_who_wait(r: Rig) -> None:
     await r.topic("t", 100)
-    polling = Polling(r)
-    async with r.consuming(polling.handlers) as host:
-        receiver = polling.connect(host)
+    async with polling(r) as (receiver, host):
         first = asyncio.create_task(receiver.receive(min_messages=5, timeout_s=60))
         await asyncio.sleep(0)
         second = asyncio.create_task(receiver.receive(timeout_s=20))
@@ -267,9 +250,7 @@ async def test_a_cancelled_request_gives_what_it_gathered_to_others_who_wait(r: 
 @virtual
 async def test_what_timed_out_before_anybody_received_it_is_not_handed_out(r: Rig) -> None:
     await r.topic("t", 100, handler_timeout_s=3.0, backoff_s=(4.0,), jitter=0.0)
-    polling = Polling(r)
-    async with r.consuming(polling.handlers) as host:
-        receiver = polling.connect(host)
+    async with polling(r) as (receiver, host):
         await r.producer.publish("t", "x")
         asking = asyncio.create_task(receiver.receive(min_messages=2, max_messages=5, timeout_s=5))
         await until(lambda: host.work.dispatcher.started == 1)
@@ -286,9 +267,7 @@ async def test_what_timed_out_before_anybody_received_it_is_not_handed_out(r: Ri
 @virtual
 async def test_what_a_cancelled_request_left_is_not_late_while_the_next_one_gathers(r: Rig) -> None:
     await r.topic("t", 100, backoff_s=(0.0,))
-    polling = Polling(r, visibility_s=5.0)
-    async with r.consuming(polling.handlers) as host:
-        receiver = polling.connect(host)
+    async with polling(r, visibility_s=5.0) as (receiver, host):
         asking = asyncio.create_task(receiver.receive(min_messages=5, timeout_s=60))
         await r.producer.publish("t", "x")
         await until(lambda: host.work.dispatcher.started == 1)
