@@ -65,27 +65,27 @@ async def test_a_call_that_breaks_keeps_no_sender_waiting(broken: BaseException)
 
 @virtual
 async def test_publishers_never_see_an_error_of_a_driver(r: Rig) -> None:
-        await r.topic("t", 50)
+    await r.topic("t", 50)
 
-        r.store.log.fail(OverflowError("Python int too large to convert to SQLite INTEGER"), "put")
-        with pytest.raises(errors.OutcomeUnknown, match="too large"):
-            await r.producer.publish("t", b"x")
+    r.store.log.fail(OverflowError("Python int too large to convert to SQLite INTEGER"), "put")
+    with pytest.raises(errors.OutcomeUnknown, match="too large"):
+        await r.producer.publish("t", b"x")
 
 
 @virtual
 async def test_a_topic_deleted_during_a_delayed_publish_fails_no_publish_of_another_topic(r: Rig) -> None:
-        for name in ("gone", "stays"):
-            await r.topic(name, 50)
+    for name in ("gone", "stays"):
+        await r.topic(name, 50)
 
-        async def delete() -> None:
-            await r.admin.delete("gone", force=True)
+    async def delete() -> None:
+        await r.admin.delete("gone", force=True)
 
-        r.store.lanes.after["add"] = delete
-        told = await asyncio.gather(
-            *(r.producer.publish(name, b"x", delay_ms=1_000) for name in ("gone", "stays", "gone", "stays")),
-            return_exceptions=True,
-        )
-        assert [type(outcome) for outcome in told] == [errors.UnknownTopic, str, errors.UnknownTopic, str]
+    r.store.lanes.after["add"] = delete
+    told = await asyncio.gather(
+        *(r.producer.publish(name, b"x", delay_ms=1_000) for name in ("gone", "stays", "gone", "stays")),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in told] == [errors.UnknownTopic, str, errors.UnknownTopic, str]
 
 
 @virtual
@@ -160,26 +160,26 @@ STEPS = [("lanes", "claim"), ("log", "bounds"), ("lanes", "recover"), ("sorted",
 async def test_a_topic_deleted_while_a_host_acquires_it_keeps_no_other_from_being_consumed(
     r: Rig, half: str, call: str
 ) -> None:
-        for name, kind in (("gone", Kind.LOG), ("gone-sorted", Kind.PRIORITY), ("stays", Kind.LOG)):
-            await r.topic(name, 50, kind=kind)
-            await r.producer.publish(name, b"x", **({"priority": 20} if kind is Kind.PRIORITY else {}))
-        store, seen = FaultyStore(MemoryStore(r.world)), Seen()
-        deleted = asyncio.Event()
+    for name, kind in (("gone", Kind.LOG), ("gone-sorted", Kind.PRIORITY), ("stays", Kind.LOG)):
+        await r.topic(name, 50, kind=kind)
+        await r.producer.publish(name, b"x", **({"priority": 20} if kind is Kind.PRIORITY else {}))
+    store, seen = FaultyStore(MemoryStore(r.world)), Seen()
+    deleted = asyncio.Event()
 
-        async def delete() -> None:
-            for name in ("gone", "gone-sorted"):
-                await r.admin.delete(name, force=True)
-            await asyncio.sleep(0.5)  # the host reads the catalog meanwhile
-            deleted.set()
+    async def delete() -> None:
+        for name in ("gone", "gone-sorted"):
+            await r.admin.delete(name, force=True)
+        await asyncio.sleep(0.5)  # the host reads the catalog meanwhile
+        deleted.set()
 
-        getattr(store, half).after[call] = delete
-        host = r.host(seen, store=store)
-        async with running(host):
-            await asyncio.wait_for(deleted.wait(), 10)
-            await until(lambda: {d.topic for d in seen.deliveries} >= {"stays"})
-            await r.producer.publish("stays", b"y")
-            await until(lambda: sum(d.topic == "stays" for d in seen.deliveries) == 2)
-            assert all(name.startswith("stays") for name in host.ownership.groups)
+    getattr(store, half).after[call] = delete
+    host = r.host(seen, store=store)
+    async with running(host):
+        await asyncio.wait_for(deleted.wait(), 10)
+        await until(lambda: {d.topic for d in seen.deliveries} >= {"stays"})
+        await r.producer.publish("stays", b"y")
+        await until(lambda: sum(d.topic == "stays" for d in seen.deliveries) == 2)
+        assert all(name.startswith("stays") for name in host.ownership.groups)
 
 
 def test_an_event_that_cannot_be_recorded_costs_the_trail_no_other(tmp_path: Path) -> None:
