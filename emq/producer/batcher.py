@@ -40,10 +40,7 @@ class Batcher(Generic[Item, Answer]):
             exception is raised to its sender; an exception that the call raises, to the senders of all its items.
     """
 
-    def __init__(
-        self,
-        call: Callable[[Sequence[Item], Durability], Awaitable[Sequence[Answer | Exception]]],
-    ) -> None:
+    def __init__(self, call: Callable[[Sequence[Item], Durability], Awaitable[Sequence[Answer | Exception]]]) -> None:
         self._call = call
         self._waiting: list[tuple[Item, Durability, asyncio.Future[Answer], int]] = []
         self._under_way = 0

@@ -121,8 +121,7 @@ class Producer:
                 told = sorted_topics.SortedOptions(key, headers, ttl_s, merge_key)
                 score = partial(score_of, priority=priority, due_ms=due_ms, range_ms=time_range_ms, now_us=now_us)
                 return await self._slots.publish(found.name, body, score, told)
-            if time_range_ms is not None or merge_key is not None:
-                checks.refuse_slot_options(found)
+            checks.check_no_slot_options(found, time_range_ms, merge_key)
             uid = self._ids.next() if message_id is None else message.uid_of(message_id, self._ids.next())
             if due_ms is not None:
                 m = delayed_messages.delayed(found, uid, body, key, priority, headers, ttl_s, now_us, due_ms)
