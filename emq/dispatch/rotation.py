@@ -17,7 +17,7 @@ from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.receiver import Receiver
 
-LONG = 300
+MANY = 300
 """Groups in the rotation beyond which the host reads nothing more: messages read now would start no sooner, and fill
 memory and the processor's caches meanwhile."""
 
@@ -58,10 +58,10 @@ class Rotation(abc.ABC):
     def wake(self) -> None:
         """Begin a stint, unless one is running or there is nothing to do."""
 
-    async def short(self) -> None:
-        """Return once at most `LONG` groups wait for their turn, or after `LOOKS` looks."""
+    async def has_few(self) -> None:
+        """Return once at most `MANY` groups wait for their turn, or after `LOOKS` looks."""
         for _ in range(LOOKS):
-            if len(self._rotation) <= LONG:
+            if len(self._rotation) <= MANY:
                 break
             await asyncio.sleep(LOOK_S)
 

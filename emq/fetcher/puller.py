@@ -48,10 +48,10 @@ class Puller:
         store: LogStore,
         readiness: Readiness,
         context: HostContext,
-        has_few: Callable[[], Awaitable[None]] | None = None,
+        has_few: Callable[[], Awaitable[None]],
     ) -> None:
         """Args:
-        has_few: returns when few enough groups wait to start messages that more should be read; None for always.
+        has_few: returns when so few groups wait to start messages that more should be read.
         """
         self._clock = context.clock
         self._events = context.events
@@ -80,8 +80,7 @@ class Puller:
 
     async def _reads(self) -> list[Call]:
         await self._readiness.wait()
-        if self._has_few is not None:
-            await self._has_few()
+        await self._has_few()
         await self._lease.valid(self._clock)
         taken = self._readiness.take(READ_QUEUES, READ_MESSAGES)
         try:

@@ -40,7 +40,7 @@ class GroupWork:
         self.expiry = Expiry(context)
         self.settler = Settler(store.lanes, store.sorted, context)
         self.dispatcher = Dispatcher(self.settler, context, options.max_in_flight, self.slots)
-        self.puller = Puller(store.log, self.readiness, context, self.dispatcher.short)
+        self.puller = Puller(store.log, self.readiness, context, self.dispatcher.has_few)
         self.endings = self.dispatcher.endings
 
     def unsettled(self, group: OwnedGroup) -> int:

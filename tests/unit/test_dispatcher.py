@@ -221,12 +221,12 @@ async def test_reading_waits_while_many_groups_wait_for_their_turn_but_not_for_e
             del b.dispatcher._rotation[0]
 
     monkeypatch.setattr(rotation.asyncio, "sleep", look)
-    b.dispatcher._rotation.extend([b.group("t", WindowCounter(1, T), messages=1)] * (rotation.LONG + 1))
-    await b.dispatcher.short()
+    b.dispatcher._rotation.extend([b.group("t", WindowCounter(1, T), messages=1)] * (rotation.MANY + 1))
+    await b.dispatcher.has_few()
     assert looks == [rotation.LOOK_S] * 3
     b.dispatcher._rotation.append(b.dispatcher._rotation[0])
     looks[:] = [0.0] * 3
-    await b.dispatcher.short()
+    await b.dispatcher.has_few()
     assert len(looks) == 3 + rotation.LOOKS
 
 

@@ -37,6 +37,10 @@ from support.virtual import LoopClock, virtual
 from support.waiting import until
 
 
+async def has_few() -> None:
+    """No group waits to start messages."""
+
+
 async def ignore(m: Message) -> None:
     """A handler."""
 
@@ -60,7 +64,7 @@ class Bench:
         self.lost, self.shrunk = events.losses, events.shrinks
         self.group = self.new_group(qps)
         self.queue = self.group.queues[0]
-        self.puller = Puller(self.store.log, self.readiness, context)
+        self.puller = Puller(self.store.log, self.readiness, context, has_few)
         self.lanes = LaneClaimer(self.store.lanes, context)
 
     def new_group(self, qps: float, name: str = "t") -> OwnedGroup:

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness
@@ -46,7 +47,7 @@ def owned_queue() -> OwnedQueue:
 async def test_a_wakeup_that_overtakes_the_answer_of_an_empty_read_leads_to_another_read() -> None:
     store, readiness, queue = SlowStore(), Readiness(), owned_queue()
 
-    puller = Puller(cast(LogStore, store), readiness, HostContext(ManualClock()))
+    puller = Puller(cast(LogStore, store), readiness, HostContext(ManualClock()), AsyncMock())
     task = asyncio.create_task(puller.pull())
     readiness.add(queue)
     answer = await store.asked.get()
