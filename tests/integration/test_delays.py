@@ -10,11 +10,10 @@ import pytest
 from emq.groups.capacity import MAX_BUFFER
 from emq.observe import dead_letters, recall
 from emq.runtime import errors
-from emq.storage.lane_store import LaneClaimed
 from emq.storage.message import Message
 from emq.topics.model import State
 from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore
+from support.doubles import FaultyStore, has_entries
 from support.rig import Rig, Seen, inversions, starts_per_second
 from support.virtual import virtual
 from support.waiting import until
@@ -24,10 +23,6 @@ pytestmark = virtual
 
 async def recalled(r: Rig, topic: str, *ids: str) -> set[str]:
     return await recall.recall(r.store, await r.catalog.get(topic), ids)
-
-
-def has_entries(_: Any, answers: Any) -> bool:
-    return any(isinstance(answer, LaneClaimed) and answer.entries for answer in answers)
 
 
 async def test_a_delayed_message_starts_at_its_time_and_not_before(r: Rig) -> None:

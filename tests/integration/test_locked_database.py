@@ -149,7 +149,7 @@ async def test_a_client_that_dies_leaves_no_statement_behind(server: servers.Pos
         finally:
             os.kill(client.pid, signal.SIGKILL)
             client.wait()
-        await until(lambda: not watched.look(), 5)
+        await until(lambda: not watched.look(), 5, step_s=0.1)
 
 
 async def test_a_host_keeps_to_its_connections_while_its_tables_are_locked(

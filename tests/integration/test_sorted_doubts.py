@@ -11,7 +11,7 @@ from emq.runtime import errors
 from emq.storage.message import Message
 from emq.storage.slot_store import SlotVerdict
 from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore
+from support.doubles import FaultyStore, has_entries
 from support.rig import Rig, Seen
 from support.virtual import virtual
 from support.waiting import until
@@ -32,10 +32,6 @@ async def early_in_a_second(r: Rig) -> None:
 
 def has_ack(requests: Any, _: Any) -> bool:
     return any(s.verdict is SlotVerdict.ACK for s in requests)
-
-
-def has_entries(_: Any, answers: Any) -> bool:
-    return any(claimed.entries for claimed in answers)
 
 
 async def test_a_repeated_acknowledgement_does_not_hit_a_later_claim_of_the_same_second(r: Rig) -> None:

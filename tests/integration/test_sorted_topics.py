@@ -15,7 +15,7 @@ from emq.storage.reasons import parted
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from emq.topics.model import State
 from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore
+from support.doubles import FaultyStore, has_entries
 from support.rig import Rig, Seen, bound, rig, running, starts_per_second
 from support.virtual import virtual
 from support.waiting import until
@@ -249,7 +249,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_again(r: Rig) -> None:
     seen = Seen()
     async with r.consuming(seen, store=store):
         await asyncio.sleep(1)
-        lost = store.sorted.lose("claim", when=lambda _, answers: any(a.entries for a in answers), times=2)
+        lost = store.sorted.lose("claim", when=has_entries, times=2)
         await r.producer.publish_many("t", ["a", "b", "c"], priority=30)
         await until(lambda: len(seen) == 3)
         await asyncio.sleep(2)

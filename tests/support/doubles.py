@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import emq_testing as testing
 from emq.database.database import SLACK_S
 from emq.runtime import errors
-from emq.storage.lane_store import LaneStore
+from emq.storage.lane_store import LaneClaimed, LaneStore
 from emq.storage.log_store import LogStore
-from emq.storage.slot_store import Slot, SortedStore
+from emq.storage.slot_store import Slot, SlotClaimed, SortedStore
 from emq_stores.memory import MemoryStore
 
 T = TypeVar("T")
@@ -40,6 +40,11 @@ class InlineDatabase(testing.InlineDatabase):
         if self.down:
             raise errors.DatabaseUnavailable("the database is out of reach in this test")
         return work()
+
+
+def has_entries(_: Any, answers: Any) -> bool:
+    """Return whether a claim from lanes or slots has brought something; for `when` of a `Fault`."""
+    return any(isinstance(answer, LaneClaimed | SlotClaimed) and answer.entries for answer in answers)
 
 
 def group_of_entry(entry: Any) -> str:

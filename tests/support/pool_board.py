@@ -78,7 +78,7 @@ async def pool_board(browser: Browser) -> AsyncIterator[Board]:
             await scheduling.submit_many("sms", flood)
         coming = asyncio.create_task(_come(scheduling))
         try:
-            await until(lambda: _told(scheduling))
+            await until(lambda: _told(scheduling), step_s=0.2)
             yield Board(app, host, service, f"http://{where}", browser)
         finally:
             coming.cancel()

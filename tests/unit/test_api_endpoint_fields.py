@@ -246,7 +246,7 @@ async def test_a_batch_is_shown_changed_and_ended(api: Api, receiver: HttpReceiv
         async def comes_alone() -> bool:  # hosts follow within a second
             return "emq-batch" not in (await delivered(api, receiver)).headers
 
-        await until(comes_alone)
+        await until(comes_alone, step_s=0.1)
     log = (await api("GET", "/v1/tenants/acme/audit-log"))["data"]
     of_batches = [entry["changes"] for entry in log if entry["action"] == "endpoint.changed"]
     assert of_batches == [{"batch": None}, {"qps": 50}, {"batch": batch}]

@@ -81,8 +81,12 @@ async def shrunk(r: Rig) -> Topic:
     return topic
 
 
-def retirement(r: Rig, store: Any) -> Retirement:
-    return Retirement(r.catalog, store, CheckpointStore(r.db, "online"), KnownTopics(), r.clock, stable_s=0.0)
+def retirement(
+    r: Rig, store: Any = None, *, known: KnownTopics | None = None, stable_s: float = STABLE_S
+) -> Retirement:
+    """Make the retirement of a host with a store, the rig's by default, and with the topics that it knows."""
+    checkpoints = CheckpointStore(r.db, "online")
+    return Retirement(r.catalog, store or r.store, checkpoints, known or KnownTopics(), r.clock, stable_s=stable_s)
 
 
 @pytest.mark.parametrize("moment", range(1, MOMENTS))
@@ -95,7 +99,7 @@ async def test_a_message_that_comes_to_a_retiring_queue_stays_there_or_is_refuse
         answers.extend(await r.store.real.log.put([Put(QUEUE, [body])]))
 
     store = Interruption(r, moment, publish)
-    retired = await retirement(r, store).retire(topic)
+    retired = await retirement(r, store, stable_s=0.0).retire(topic)
     [bounds] = await r.store.real.log.bounds([QUEUE])
     if not store.came:
         assert retired
@@ -118,7 +122,7 @@ async def test_an_entry_that_comes_to_a_retiring_lane_stays_there_or_is_moved(r:
         await r.store.real.lanes.add([LaneAdd(LANE, "late", message.encode_retry(Message("late", b"x")), LATER_MS)])
 
     store = Interruption(r, moment, add)
-    retired = await retirement(r, store).retire(topic)
+    retired = await retirement(r, store, stable_s=0.0).retire(topic)
     lanes = [await r.store.real.lanes.waiting(lane) for lane in ("orders/0", LANE)]
     if not store.came:
         assert retired
@@ -132,7 +136,7 @@ async def test_a_store_that_loses_its_last_second_does_not_bring_a_dead_letter_b
     topic = await shrunk(r)
     entry = LaneAdd(LANE, "dead", message.encode_retry(Message("dead", b"x")), 1, reason="no")
     assert await r.store.real.lanes.add([entry]) == [True]
-    loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), KnownTopics(), r.clock)
+    loop = retirement(r)
     kept = r.world.snapshot()
     assert not await loop.retire(topic), "its dead letter has only just moved"
     await asyncio.sleep(STABLE_S - 1)
@@ -149,7 +153,7 @@ async def test_a_store_that_loses_its_last_second_does_not_bring_a_dead_letter_b
 async def test_a_group_is_not_dropped_while_the_store_may_still_lose_its_seals(r: Rig) -> None:
     """The store comes back without its last second twice: the first time the seals are lost, and set again."""
     topic = await shrunk(r)
-    loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), KnownTopics(), r.clock)
+    loop = retirement(r)
     unsealed = r.world.snapshot()
     assert not await loop.retire(topic), "it was sealed only now"
     await asyncio.sleep(0.9)
@@ -186,7 +190,7 @@ async def test_a_rescue_that_fails_is_tried_again(
         raise errors.StoreUnavailable("the store is away")
 
     monkeypatch.setattr(r.catalog, "change", dropped)
-    loop = retirement(r, r.store)
+    loop = retirement(r, stable_s=0.0)
     with pytest.raises((errors.StoreUnavailable, errors.DatabaseUnavailable)):
         await loop.retire(topic)
     watching = asyncio.create_task(loop.watch())
@@ -200,7 +204,7 @@ async def test_groups_that_a_host_seals_by_an_old_picture_of_the_catalog_are_ope
     """The topic grows, whoever grows it opens the groups, and only then the host seals them, which it has begun."""
     topic = await shrunk(r)
     known = KnownTopics([topic])
-    loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), known, r.clock)
+    loop = retirement(r, known=known)
     await r.admin.update("orders", qps=100)
     assert not await loop.retire(topic)
     assert isinstance((await put(r))[0], errors.QueueSealed)
@@ -215,7 +219,7 @@ async def test_groups_that_a_host_seals_by_an_old_picture_of_the_catalog_are_ope
 
 async def test_groups_that_came_back_are_opened_once_more_in_case_a_slow_seal_came_later(r: Rig) -> None:
     topic, known = await shrunk(r), KnownTopics()
-    loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), known, r.clock)
+    loop = retirement(r, known=known)
     assert not await loop.retire(topic)
     await r.admin.update("orders", qps=100)
     known.topics["orders"] = await r.catalog.get("orders")
@@ -230,7 +234,7 @@ async def test_groups_that_came_back_are_opened_once_more_in_case_a_slow_seal_ca
 async def test_groups_that_have_retired_again_are_not_opened(r: Rig) -> None:
     """The host knows that the topic has grown, and not yet that it has shrunk once more."""
     topic, known = await shrunk(r), KnownTopics()
-    loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), known, r.clock)
+    loop = retirement(r, known=known)
     assert not await loop.retire(topic)
     known.topics["orders"] = await r.admin.update("orders", qps=100)
     await r.admin.update("orders", qps=50)

@@ -95,7 +95,7 @@ async def test_a_dead_task_that_is_replayed_begins_again(tmp_path: Path) -> None
         assert (await made.reply("bad"))["outcome"] == "dead"
         made.fails.clear()
         made.replies.clear()
-        await until(lambda: made.app.replay_dead_letters("p.t"))
+        await until(lambda: made.app.replay_dead_letters("p.t"), step_s=0.1)
         assert (await made.reply("bad"))["outcome"] == "done"
 
 

@@ -129,6 +129,6 @@ async def test_starts_wait_while_the_database_is_away(
         await asyncio.sleep(0.2)
         assert accounts.charge("a", {}, clock.now()) is None
         assert "starts wait when their reserve ends" in caplog.text
-    await until(lambda: accounts.charge("a", {}, clock.now()) is not None)
+    await until(lambda: accounts.charge("a", {}, clock.now()) is not None, step_s=0.05)
     saving.cancel()
     await asyncio.gather(saving, return_exceptions=True)
