@@ -140,6 +140,8 @@ class App(HostingApp):
     ) -> Topic:
         """Create a topic; `options` are the fields of `TopicOptions`.
 
+        Below a family, the topic has the settings given here as its own, and all others from the family.
+
         Args:
             qps: most starts a second, over all groups and priorities of the topic.
             kind: "log", or one of the sorted kinds "range_merge", "priority", "fixed_time"; see
@@ -158,7 +160,7 @@ class App(HostingApp):
         given |= {} if priorities is None else {"priorities": priorities}
         asked = asking.topic_of(name, given)
         [topic] = await self.admin.create([asked], exist_ok=exist_ok or update)
-        different = asking.differences(asked, topic, given)
+        different = asking.differences(asked, topic, asked.own if topic.family else given)
         if different and update:
             return await self.admin.update(name, **{key: asking.value(asked, key) for key in different})
         if different:

@@ -24,8 +24,8 @@ from emq.host.neighbours import Neighbours
 from emq.host.options import HostOptions
 from emq.host.surroundings import Services, Storage
 from emq.host.throttles import Throttles
-from emq.observe import deletion
 from emq.observe.metrics.monitor import Monitor
+from emq.offsets import deletion
 from emq.runtime import errors, extras, passwords
 from emq.runtime.settings import Settings
 from emq.trail.sink import TrailSink
@@ -166,7 +166,11 @@ class HostingApp(HookedApp):
             visibility_s: as for `receiver`; only the first call for a topic sets it.
         """
         if topic not in self._receivers:
-            await self.catalog.get(topic)
+            try:
+                await self.catalog.get(topic)
+            except errors.UnknownTopic:
+                if await self.families.above(topic) is None:  # else the first publish makes it
+                    raise
         found = self._receivers.of(topic, visibility_s)
         await self._background.stop_if_ended()
         if self._running is None:

@@ -16,6 +16,7 @@ from emq.database.environment_time import EnvironmentTime
 from emq.database.known_stores import KnownStores
 from emq.host.handlers import Handlers
 from emq.observe.admin import Admin
+from emq.observe.families import Families
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.runtime import errors, passwords
@@ -54,6 +55,7 @@ class OpenedApp:
         self._catalog: Catalog | None = None
         self._producer: Producer | None = None
         self._admin: Admin | None = None
+        self._families: Families | None = None
         self._database: Database | None = None
         self._checkpoints: CheckpointStore | None = None
 
@@ -97,6 +99,7 @@ class OpenedApp:
             self._checkpoints = CheckpointStore(self._database, environment, stores)
             self._producer = Producer(self._store, self._catalog, self.trail, self.clock)
             self._admin = Admin(self._catalog, self._store, self._checkpoints, self._next_epoch, self.trail, self.clock)
+            self._families = Families(self._catalog, self._admin)
             stack.callback(self.handlers.close)
             self._stack = stack.pop_all()
 
@@ -160,6 +163,10 @@ class OpenedApp:
     @property
     def admin(self) -> Admin:
         return self._opened(self._admin)
+
+    @property
+    def families(self) -> Families:
+        return self._opened(self._families)
 
     @property
     def database(self) -> Database:

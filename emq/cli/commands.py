@@ -12,6 +12,7 @@ import typer
 from emq.cli import (
     dead,
     exit_codes,
+    families,
     host,
     hosts,
     offsets,
@@ -36,6 +37,7 @@ HELP = """Consume tens of thousands of queues, each at no more than its own rate
 
 \b
 topic     where you publish to; its qps is the most messages started in a second
+family    a prefix of names; a first publish below it makes a topic with its settings
 group     a part of a topic; one host at a time owns it and keeps its rate
 queue     the messages of one group and one priority
 host      a process that consumes groups
@@ -80,6 +82,7 @@ command(app, "plan")(plan.plan)
 command(app, "drain")(orders.drain)
 command(app, "weight")(orders.weight)
 app.add_typer(topics.app, name="topic")
+app.add_typer(families.app, name="family")
 command(app, "publish")(publish.publish)
 command(app, "stats")(watching.stats)
 command(app, "top", endless=True)(watching.top)

@@ -157,7 +157,7 @@ class Publisher:
             raise errors.InvalidMessage('no topic; give one in the line ("topic": "NAME") or on the command line')
         topic = self._topics.get(name)
         if topic is None:
-            topic = self._topics[name] = await self._app.catalog.get(name)
+            topic = self._topics[name] = await self._app.producer.topic(name)
         raw = bytes(line.payload)
         payload = msgspec.json.decode(raw, type=str).encode() if raw.startswith(b'"') else raw
         return outgoing(topic, payload, line.or_else(default), self._app.clock.now_us())

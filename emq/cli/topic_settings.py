@@ -14,8 +14,8 @@ from emq.cli import output, times
 from emq.runtime import documents, errors, extending
 from emq.runtime.settings import Settings
 from emq.timetable import delay_levels
-from emq.topics import changing, secret_attributes
-from emq.topics.model import Topic, TopicOptions
+from emq.topics import changing, families, secret_attributes
+from emq.topics.model import DEFAULT_GROUP_QPS, Kind, Topic, TopicOptions
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -43,6 +43,40 @@ class Given(typing.NamedTuple):
     def merged(self, attributes: Mapping[str, str]) -> dict[str, str]:
         """`attributes` with the given ones set or taken away."""
         return {name: value for name, value in {**attributes, **self.attributes}.items() if value}
+
+
+class Wish(typing.NamedTuple):
+    """The options of `emq topic create`; None for those that were not given."""
+
+    qps: float | None
+    kind: str | None
+    slots: int | None
+    group_qps: float | None
+    priorities: str | None
+    url: str | None
+    settings: list[str] | None
+
+
+def asked(name: str, wish: Wish) -> Topic:
+    """Return the topic that options ask for; `own` names the settings that were given.
+
+    Raises:
+        InvalidTopic: an option is not known, or is given in the wrong way.
+    """
+    pairs = list(wish.settings or ()) + ([f"{taker().address}={wish.url}"] if wish.url is not None else [])
+    given = parse(name, pairs)
+    names = None if wish.priorities is None else tuple(part.strip() for part in wish.priorities.split(","))
+    kind = None if wish.kind is None else Kind(wish.kind)
+    fields = {"qps": wish.qps, "kind": kind, "slots": wish.slots, "group_qps": wish.group_qps, "priorities": names}
+    asked: dict[str, Any] = {key: value for key, value in fields.items() if value is not None}
+    options = {key: value for key, value in given.settings.items() if key in TopicOptions.__struct_fields__}
+    for key in given.settings.keys() - options.keys():
+        if key in fields:
+            raise errors.InvalidTopic(f"topic {name!r}: give {key} as --{key.replace('_', '-')}, not with --set")
+        raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; {listed()}")
+    own = families.ordered([*asked, *options, *(["attributes"] if given.attributes else [])])
+    topic_options = TopicOptions(**options, attributes=given.merged({}))
+    return Topic(name, asked.pop("qps", DEFAULT_GROUP_QPS), **asked, options=topic_options, own=own)
 
 
 def parse(topic: str, pairs: Iterable[str]) -> Given:
@@ -74,7 +108,7 @@ def parse(topic: str, pairs: Iterable[str]) -> Given:
             alike = changing.alike(key, KNOWN)
             raise errors.InvalidTopic(f"topic {topic!r} has no option {key!r}{alike or ';'} {listed()}")
         else:
-            given.settings[key] = _converted(topic, key, text, hints[key])
+            given.settings[key] = converted(topic, key, text, hints[key])
     return given
 
 
@@ -154,7 +188,7 @@ def split(topic: Topic) -> str:
     return output.count(topic.groups, "slot" if topic.is_sorted else "group")
 
 
-def _converted(topic: str, key: str, text: str, hint: Any) -> Any:
+def converted(topic: str, key: str, text: str, hint: Any) -> Any:
     optional = isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint)
     if optional and text.lower() in ("none", "null", ""):
         return None

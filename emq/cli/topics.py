@@ -34,12 +34,15 @@ class KindName(enum.StrEnum):
     FIXED_TIME = "fixed_time"
 
 
-Qps = Annotated[float, typer.Option(help="Most messages started in a second; may be below 1.", show_default=False)]
+Qps = Annotated[
+    float | None,
+    typer.Option(help="Most messages started in a second; may be below 1. Below a family: as the family has it."),
+]
 KindOption = Annotated[
-    KindName,
+    KindName | None,
     typer.Option(
         help="log: in order of publishing. Sorted kinds: range_merge merges equal messages of a time range, "
-        "priority goes by a number, fixed_time starts each message at its time."
+        "priority goes by a number, fixed_time starts each message at its time. (default: log)"
     ),
 ]
 Slots = Annotated[
@@ -70,8 +73,8 @@ ExistOk = Annotated[bool, typer.Option("--exist-ok", help="If the topic exists, 
 async def create(
     session: Session,
     name: Name,
-    qps: Qps,
-    kind: KindOption = KindName.LOG,
+    qps: Qps = None,
+    kind: KindOption = None,
     slots: Slots = None,
     group_qps: GroupQps = None,
     priorities: Priorities = None,
@@ -87,29 +90,21 @@ async def create(
     Example: emq topic create mail --qps 20 --set delay_levels=remind=30m,final=2h
     """
     from emq.cli import topic_settings
-    from emq.topics.model import Kind, Topic, TopicOptions
 
     if is_pattern(name):
         raise errors.InvalidTopic(
-            f"topic {name!r}: other commands take a name with *, ? or [ for a pattern; leave them out"
+            f"topic {name!r}: other commands take a name with *, ? or [ for a pattern; leave them out, or give all "
+            f"topics below a prefix their settings: emq family create"
         )
-    pairs = list(settings or ()) + ([f"{topic_settings.taker().address}={url}"] if url is not None else [])
-    given = topic_settings.parse(name, pairs)
-    names = None if priorities is None else tuple(part.strip() for part in priorities.split(","))
-    asked: dict[str, Any] = {"slots": slots, "group_qps": group_qps, "priorities": names}
-    fields = {key: value for key, value in asked.items() if value is not None}
-    options = {key: value for key, value in given.settings.items() if key in TopicOptions.__struct_fields__}
-    for key in given.settings.keys() - options.keys():
-        if key in ("kind", "qps", *asked):
-            raise errors.InvalidTopic(f"topic {name!r}: give {key} as --{key.replace('_', '-')}, not with --set")
-        raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; {topic_settings.listed()}")
-    topic_options = TopicOptions(**options, attributes=given.merged({}))
-    topic = Topic(name, qps, kind=Kind(kind.value), **fields, options=topic_options)
+    wish = topic_settings.Wish(qps, kind and kind.value, slots, group_qps, priorities, url, settings)
+    topic = topic_settings.asked(name, wish)
     topic_settings.check(topic, session.settings)
     if handshake is not None:
         topic = await topic_settings.taker().agreed(topic, handshake, session.settings)
     topic = topic_settings.stored(topic, session.settings)
     async with session.app(create=True) as opened:
+        if qps is None and not await opened.families.above(name):
+            raise errors.InvalidTopic(f"topic {name!r}: give its qps, such as --qps 50; no family gives it one")
         [made] = await opened.admin.create([topic], exist_ok=exist_ok)
     kept = " (was there)" if exist_ok and not _is_as_asked(made, topic) else ""
     of_kind = f", {made.kind}" if made.is_sorted else ""

@@ -22,6 +22,16 @@ topics = sa.Table(
     sqlite_with_rowid=False,
 )
 
+families = sa.Table(
+    "emq_families",
+    metadata,
+    sa.Column("environment", sa.Text, primary_key=True),
+    sa.Column("name", _Name, primary_key=True, comment="a prefix and a star"),
+    sa.Column("body", sa.Text, nullable=False, comment="the family as JSON"),
+    sa.Column("live", sa.BigInteger, nullable=False, comment="number of its topics"),
+    sqlite_with_rowid=False,
+)
+
 meta = sa.Table(
     "emq_meta",
     metadata,

@@ -8,13 +8,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from emq.observe import deletion, opening, recall
+from emq.observe import recall
+from emq.offsets import deletion
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.lag import Lag, SlotLag, holding_of, of_queues, of_slots
 from emq.runtime import errors, inputs, plurals
 from emq.runtime.clock import Clock, SystemClock
 from emq.storage.answers import served
 from emq.storage.store import Store
+from emq.topics import opening
 from emq.topics.catalog import Also, Catalog
 from emq.topics.model import State, Topic
 from emq.topics.passages import PassageStore

@@ -11,6 +11,7 @@ from emq.producer import checks, reopening
 from emq.producer.batcher import Batcher
 from emq.producer.doubtful_delays import Doubts
 from emq.producer.outcomes import Repeated
+from emq.producer.reopening import Reopening
 from emq.producer.scores import score_of
 from emq.runtime import errors
 from emq.runtime.clock import Clock
@@ -53,7 +54,12 @@ class LaneProducer:
     """
 
     def __init__(
-        self, lanes: LaneStore, trail: TrailSink, clock: Clock, look_again: Callable[[str], Awaitable[Topic]]
+        self,
+        lanes: LaneStore,
+        trail: TrailSink,
+        clock: Clock,
+        look_again: Callable[[str], Awaitable[Topic]],
+        reopened: Reopening,
     ) -> None:
         """Args:
         look_again: returns the topic of that name as the catalog has it now.
@@ -62,6 +68,7 @@ class LaneProducer:
         self._trail = trail
         self._clock = clock
         self._look_again = look_again
+        self._reopened = reopened
         self._batcher: Batcher[_Item, str] = Batcher(self._add)
         self._doubts: Doubts[_Item] = Doubts(self._confirm)
         self._unplaced: list[_Item] = []
@@ -81,8 +88,7 @@ class LaneProducer:
             except errors.QueueSealed as exc:  # the topic was deleted, and perhaps created again
                 if tries == reopening.TRIES:
                     raise reopening.unopened(topic.name) from exc
-            await reopening.pause(tries)
-            item = _moved(item, await self._look_again(topic.name))
+            item = _moved(item, (await self._reopened.look(topic.name, tries)).topic)
         raise AssertionError("unreachable")
 
     async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[str | Exception]:

@@ -13,6 +13,7 @@ from typing import Any
 from emq.producer import checks, delayed_messages, log_topics, reopening, sorted_topics
 from emq.producer.checks import due_ms_of, ttl_us
 from emq.producer.expiry_notes import Expiring
+from emq.producer.first_publishes import FirstPublishes
 from emq.producer.outcomes import Outcome, all_published, in_doubt
 from emq.producer.outgoing import Outgoing, Way, columns_of, refusals, said_of
 from emq.producer.router import Router
@@ -41,6 +42,8 @@ class Producer:
     key go to the group that the key hashes to, so that one group gets all messages of the key in order. In a sorted
     topic the key (the slot basis) chooses the slot; without a key the content does.
 
+    The first publish to a name below a family makes the topic; see `emq.topics.families`.
+
     A producer reads a topic from the catalog at its first publish to it, and then follows its changes. While the
     database is away, it publishes only to topics to which it has published before.
     """
@@ -51,11 +54,12 @@ class Producer:
         self._clock = clock = clock or SystemClock()
         trail = trail or NullTrail()
         self._ids = message.IdSource()
-        self._router = Router(catalog)
-        reopened = reopening.Reopening(store, catalog, self._router)
+        first = FirstPublishes(store, catalog)
+        self._router = Router(catalog, first)
+        reopened = reopening.Reopening(store, catalog, self._router, first)
         self._queues = log_topics.QueueProducer(store.log, self._router, reopened, self._ids, trail, clock)
-        self._slots = sorted_topics.SlotProducer(store.sorted, self._router, trail, clock)
-        self._lanes = delayed_messages.LaneProducer(store.lanes, trail, clock, self._router.topic_now)
+        self._slots = sorted_topics.SlotProducer(store.sorted, self._router, reopened, trail, clock)
+        self._lanes = delayed_messages.LaneProducer(store.lanes, trail, clock, self._router.topic_now, reopened)
         self._expiring = Expiring(catalog, clock)
 
     @property
@@ -95,7 +99,7 @@ class Producer:
             key, priority ... message_id: see `emq.producer.options.PublishOptions`.
 
         Raises:
-            UnknownTopic: create the topic first.
+            UnknownTopic: create the topic first, or a family above its name.
             InvalidMessage: the payload is too large, the priority is not one of the topic's, a time is out of range ...
             TopicClosed: the topic is draining.
             TopicFull: the topic is at its `max_length`.
@@ -335,6 +339,10 @@ class Producer:
         uid, due_ms = self._ids.next(), schedule.due_ms
         m = delayed_messages.delayed(found, uid, body, key, priority, headers, ttl_s, now_us, due_ms, schedule.encode())
         return await self._lanes.publish(found, route.group(key), m, due_ms)
+
+    async def topic(self, name: str) -> Topic:
+        """Return the topic to which a publish of this name goes; make it if a family does so. Raises as `publish`."""
+        return (await self._router.route(name)).topic
 
     async def refresh(self) -> None:
         """Read the changes of the topics that this process knows now."""

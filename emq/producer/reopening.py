@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
+from emq.producer.first_publishes import FirstPublishes
 from emq.producer.router import Router
 from emq.producer.routes import Route
 from emq.runtime import errors
@@ -40,11 +41,26 @@ def unopened(topic: str) -> errors.StoreUnavailable:
 class Reopening:
     """Finds the way of messages that a queue has refused."""
 
-    def __init__(self, store: Store, catalog: Catalog, router: Router) -> None:
+    def __init__(self, store: Store, catalog: Catalog, router: Router, first: FirstPublishes) -> None:
         self._store = store
         self._catalog = catalog
         self._router = router
+        self._first = first
         self._catching_up = asyncio.Lock()
+        self._opening = asyncio.Lock()
+
+    async def look(self, name: str, tries: int) -> Route:
+        """Return the topic's newest route after its queues, lanes or slots have refused `tries` times.
+
+        A topic of a family that still refuses is opened here: nobody else may be there to do it.
+        """
+        await pause(tries)
+        await self._router.refresh()
+        route = await self._router.route(name)
+        if tries > 1 and route.topic.family:
+            async with self._opening:
+                await self._first.awaken(name)
+        return route
 
     async def route(self, topic: str, layout: int, tries: int) -> Route:
         """Return the topic's newest route after queues, raised to at most `layout`, have refused `tries` times.
@@ -52,9 +68,7 @@ class Reopening:
         A change of the topic raises its queues after it has changed the catalog. So if the catalog has only an older
         layout now, its database was restored from an older copy (`emq.topics.forgotten_layouts`).
         """
-        await pause(tries)
-        await self._router.refresh()
-        route = await self._router.route(topic)
+        route = await self.look(topic, tries)
         if route.topic.layout >= layout:
             return route
         async with self._catching_up:  # one does it for all publishers of this process

@@ -7,6 +7,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from emq.producer.first_publishes import FirstPublishes
 from emq.producer.lines import Lines
 from emq.producer.routes import Memory, Route, route_of
 from emq.runtime import errors
@@ -45,15 +46,16 @@ class Router:
     reading, which first looks at the catalog's version. If the version has moved, the reading asks which topics have
     changed since, and reads again those that are known. A publish to a known topic waits for a look when the last one
     is `CATALOG_POLL_S` old. Who waits stands in the topic's line, so no publish overtakes another one to its topic.
-    Names of no topic are refused, and not kept.
+    Names of no topic are refused, and not kept; those below a family become topics first (`FirstPublishes`).
 
     While the database is away, messages are routed by the catalog as last seen, for at most `STALE_S`, and only to
     topics to which this process has published before. This is safe: a topic changes only in the database, and groups
     retired by a host that still reaches the database refuse messages.
     """
 
-    def __init__(self, catalog: CatalogReading) -> None:
+    def __init__(self, catalog: CatalogReading, first: FirstPublishes | None = None) -> None:
         self._catalog = catalog
+        self._first = first
         self._routes: OrderedDict[str, Route] = OrderedDict()
         self._lines = Lines()
         self._version = 0
@@ -119,10 +121,34 @@ class Router:
         elif self._waits_for_look() and self._look is not None:
             await asyncio.shield(self._look)
         found: dict[str, Route | errors.EMQError] = {}
+        if failure is None and (absent := [name for name in names if name not in self._routes and name not in read]):
+            read, refused = await self._begun(absent, read)
+            found |= refused
         for name in names:
+            if name in found:
+                continue
             route = self._routes.get(name) or read.get(name) or failure or await self._unknown(name, len(names) == 1)
             found[name] = self._usable(route) if isinstance(route, Route) else route
         return found
+
+    async def _begun(
+        self, names: Sequence[str], read: Mapping[str, Route]
+    ) -> tuple[Mapping[str, Route], Mapping[str, errors.EMQError]]:
+        """Make the topics of names below a family.
+
+        Returns:
+            The routes of `read` and of the topics made, and the errors for names that cannot be made.
+        """
+        if self._first is None:
+            return read, {}
+        try:
+            made = await self._first.make(names)
+            there = [name for name, topic in made.items() if isinstance(topic, Topic)]
+            # Read them as others read them: a topic just made may have been changed or deleted meanwhile.
+            read = {**read, **(await self._read_with(there) if there else {})}
+        except errors.EMQError as exc:
+            return read, dict.fromkeys(names, exc)
+        return read, {name: exc for name, exc in made.items() if isinstance(exc, errors.EMQError)}
 
     def _usable(self, route: Route) -> Route | errors.EMQError:
         """Return a known topic's route if a publish may use it now, else the reason why not."""

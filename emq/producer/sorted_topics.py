@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
-from emq.producer import checks, reopening
+from emq.producer import checks
 from emq.producer.batcher import Batcher, fitting
 from emq.producer.outcomes import Outcome, all_published, first_failure, unsent
+from emq.producer.reopening import TRIES, Reopening, unopened
 from emq.producer.router import Router
 from emq.producer.routes import Route
 from emq.runtime import errors
@@ -81,9 +82,12 @@ class SlotProducer:
     of slots.
     """
 
-    def __init__(self, store: SortedStore, router: Router, trail: TrailSink, clock: Clock) -> None:
+    def __init__(
+        self, store: SortedStore, router: Router, reopening: Reopening, trail: TrailSink, clock: Clock
+    ) -> None:
         self._store = store
         self._router = router
+        self._reopening = reopening
         self._trail = trail
         self._clock = clock
         self._batcher: Batcher[_Item, str] = Batcher(self._add)
@@ -136,12 +140,9 @@ class SlotProducer:
         """
         outcomes: dict[int, Outcome] = {}
         todo: Sequence[int] = range(count)
-        for tries in range(reopening.TRIES):
+        for tries in range(TRIES):
             try:
-                if tries:
-                    await reopening.pause(tries)
-                    await self._router.refresh()
-                route = await self._router.route(name)
+                route = await (self._reopening.look(name, tries) if tries else self._router.route(name))
                 if not route.topic.is_sorted:
                     raise errors.InvalidMessage(
                         f"topic {name!r} was created again and is not a sorted topic any more; read the topic again"
@@ -154,7 +155,7 @@ class SlotProducer:
                 break
             todo = [i for i in todo if isinstance(outcomes[i], errors.QueueSealed)]
         found = (outcomes[i] for i in range(count))
-        return [reopening.unopened(name) if isinstance(o, errors.QueueSealed) else o for o in found]
+        return [unopened(name) if isinstance(o, errors.QueueSealed) else o for o in found]
 
     async def _add_many(
         self,

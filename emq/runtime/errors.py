@@ -41,6 +41,10 @@ class TopicFull(EMQError):
     """The topic has reached its `max_length`. Wait for its consumers, or raise the limit."""
 
 
+class FamilyFull(TopicFull):
+    """The family has as many topics as it may have. Delete some, or raise its `max_topics`."""
+
+
 class QueueSealed(EMQError):
     """The group was retired after the caller read the catalog. Read the catalog again and route the message again.
 

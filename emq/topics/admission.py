@@ -9,7 +9,8 @@ import msgspec
 
 from emq.runtime import errors, extending
 from emq.storage import folds
-from emq.topics import asking, changing, model, rules
+from emq.topics import asking, changing, families, model, rules
+from emq.topics.family_rows import Stored
 from emq.topics.model import DEFAULT_PRIORITIES, Topic
 
 
@@ -41,6 +42,17 @@ class Admission:
         except errors.InvalidMessage as exc:
             raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
         return model.split(topic)
+
+    def adopted(self, topic: Topic, there: Mapping[str, Stored]) -> Topic:
+        """Return a new topic with the settings of the family that it lies below, except for its own.
+
+        Raises:
+            InvalidTopic: these settings do not go together.
+        """
+        family = families.above(topic.name, {name: stored.family for name, stored in there.items()})
+        if family is None:
+            return topic if not topic.own else msgspec.structs.replace(topic, own=())
+        return self.checked(family.adopted(topic))
 
     def permit(self, topic: Topic, before: Topic | None) -> Topic:
         """Return `topic`.

@@ -13,6 +13,9 @@ from emq.topics import changing, secret_attributes
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq.topics.rules import validate_text
 
+_UNASKED: Mapping[str, object] = {"kind": Kind.LOG, "slots": 0}
+"""Values that ask for nothing: a topic below a family then has what the family has."""
+
 _OPTIONS = TopicOptions.__struct_fields__
 SETTINGS = ("qps", "group_qps", "priorities", "kind", "slots", *_OPTIONS)
 """The names that a program may give a value when it creates a topic."""
@@ -20,6 +23,8 @@ SETTINGS = ("qps", "group_qps", "priorities", "kind", "slots", *_OPTIONS)
 
 def topic_of(name: str, arguments: Mapping[str, Any]) -> Topic:
     """Return the topic that `arguments` ask for, with all values of their types; nothing is stored.
+
+    Below a family the topic gets these settings as its own, and all others from the family.
 
     Args:
         name: the topic's name.
@@ -42,7 +47,8 @@ def topic_of(name: str, arguments: Mapping[str, Any]) -> Topic:
     for key in ("priorities", "weights", "backoff_s"):
         if isinstance(arguments.get(key), str | bytes):
             raise errors.InvalidTopic(f"topic {name!r}: {key} {shown(arguments[key])} is one text; give a list")
-    return checked(Topic(name, **fields, options=TopicOptions(**options)))
+    own = tuple(key for key in SETTINGS if key in arguments and arguments[key] != _UNASKED.get(key))
+    return checked(Topic(name, **fields, options=TopicOptions(**options), own=own))
 
 
 def checked(topic: Topic) -> Topic:

@@ -15,6 +15,7 @@ from emq.topics.admission import Admission
 from emq.topics.catalog_change import CatalogChange
 from emq.topics.catalog_reading import CatalogReading
 from emq.topics.catalog_rows import TopicRows
+from emq.topics.family_catalog import FamilyCatalog
 from emq.topics.model import Topic
 
 T = TypeVar("T")
@@ -50,6 +51,9 @@ class Catalog(CatalogReading):
         place: names the store and the database in the error for an unknown topic; empty to name neither.
         lua_folds: True if topics may get a Lua chunk of their own as fold; topics that have one keep it either way.
         clock: the clock for the times of changes, instead of the environment's time; for tests and simulations.
+
+    Attributes:
+        families: the families, and their topics.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Catalog(CatalogReading):
         super().__init__(db, environment, place)
         self._clock = clock
         self._admission = Admission(max_queue_qps, lua_folds)
+        self.families = FamilyCatalog(self, self._admission)
 
     async def create(self, topic: Topic) -> Topic:
         """Create a topic and compute its groups. If a topic of that name has the same settings, return that topic.
@@ -90,10 +95,11 @@ class Catalog(CatalogReading):
             TopicExists: a name is taken by a topic with other settings; nothing was created.
             DatabaseUnavailable: try again later.
         """
-        wanted = {topic.name: topic for topic in map(self._admission.checked, topics)}
+        names = {topic.name: topic for topic in map(self._admission.checked, topics)}
 
         def create(change: CatalogChange) -> list[Topic]:
-            present = row_codec.decoded(change.rows.bodies(wanted))
+            present = row_codec.decoded(change.rows.bodies(names))
+            wanted = {name: self._admission.adopted(topic, change.families) for name, topic in names.items()}
             for name in () if exist_ok else present:
                 if model.settings_of(present[name]) != model.settings_of(wanted[name]):
                     other = ", ".join(asking.differences(wanted[name], present[name]).values())
@@ -108,7 +114,7 @@ class Catalog(CatalogReading):
             both = {topic.name: topic for topic in new} | present
             return [both[topic.name] for topic in topics]
 
-        return await self._write(create)
+        return await self.write_rows(create)
 
     async def update(
         self,
@@ -201,7 +207,7 @@ class Catalog(CatalogReading):
             change.save(found)
             return found
 
-        return await self._write(run)
+        return await self.write_rows(run)
 
     async def change(
         self,
@@ -239,7 +245,7 @@ class Catalog(CatalogReading):
                 also(change.rows.connection)
             return topic
 
-        return await self._write(run)
+        return await self.write_rows(run)
 
     async def delete(self, *names: str) -> None:
         """Delete topics, in one transaction. The caller must drop their messages and checkpoints.
@@ -251,11 +257,12 @@ class Catalog(CatalogReading):
         """
 
         def delete(change: CatalogChange) -> None:
-            for name in names:
-                change.rows.check_unnamed(change.rows.topic(name))
-            change.rows.bury(change.version, names, change.now_s)
+            topics = [change.rows.topic(name) for name in names]
+            for topic in topics:
+                change.rows.check_unnamed(topic)
+            change.bury(topics)
 
-        await self._write(delete)
+        await self.write_rows(delete)
 
     async def put_many(self, topics: Iterable[Topic]) -> Sequence[Topic]:
         """Create topics, or replace all settings of those that exist; return them in order.
@@ -287,9 +294,11 @@ class Catalog(CatalogReading):
             change.save(saved.values())
             return [saved[name] for name in wanted]
 
-        return await self._write(put)
+        return await self.write_rows(put)
 
-    async def _write(self, make: Callable[[CatalogChange], T]) -> T:
+    async def write_rows(self, make: Callable[[CatalogChange], T]) -> T:
+        """Make a change in one transaction; other changes wait for its end."""
+
         def run(connection: sa.Connection) -> T:
             def now_s() -> float:
                 if self._clock is not None:

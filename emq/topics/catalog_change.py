@@ -9,6 +9,7 @@ import msgspec
 
 from emq.topics import budgets, changing
 from emq.topics.catalog_rows import TopicRows
+from emq.topics.family_rows import Stored, counts
 from emq.topics.model import Topic
 
 
@@ -36,6 +37,11 @@ class CatalogChange:
         """The time of the change, read when the other writers are done."""
         return self._read_now_s()
 
+    @functools.cached_property
+    def families(self) -> Mapping[str, Stored]:
+        """The families by name, read when the other writers are done."""
+        return self.rows.families.all()
+
     def begun(self, topics: Sequence[Topic], known: Mapping[str, Topic]) -> tuple[Sequence[Topic], Sequence[Topic]]:
         """Return new topics with their first layouts and divisions, kept apart from deleted topics of the same names.
 
@@ -55,7 +61,20 @@ class CatalogChange:
         new = [t if t.is_sorted else msgspec.structs.replace(t, layout=self.layout) for t in topics]
         new = [changing.again(t, self.layout, buried[t.name], now_s) if t.name in buried else t for t in new]
         new, named = budgets.begun(new, {**above, **known}, now_s)
+        for family, more in counts(new).items():
+            self.rows.families.count(family, more)
         return [changing.created(topic, now_s) for topic in new], named
+
+    def bury(self, topics: Sequence[Topic]) -> None:
+        """Delete topics; see `TopicRows.bury`."""
+        self.rows.bury(self.version, [topic.name for topic in topics], self.now_s)
+        for family, fewer in counts(topics).items():
+            self.rows.families.count(family, -fewer)
+
+    def check_budget(self, topic: Topic) -> None:
+        """Raise `UnknownTopic` if the budget that a family gives to its topics does not exist."""
+        if (budget := topic.options.budget) is not None:
+            self.rows.topic(budget)
 
     def save(self, topics: Iterable[Topic]) -> None:
         """Write topics; raises as `TopicRows.save`."""

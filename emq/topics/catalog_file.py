@@ -13,7 +13,7 @@ from emq.topics import changing
 from emq.topics.model import Topic, TopicOptions
 from emq.topics.secret_attributes import without_secrets
 
-_COMPUTED = ("active_groups", "groups", "divisions", "layout", "earlier", "shared_s")
+_COMPUTED = ("active_groups", "groups", "divisions", "layout", "earlier", "shared_s", "family")
 _FIELDS = tuple(field for field in Topic.__struct_fields__ if field not in _COMPUTED)
 _OPTIONS = TopicOptions.__struct_fields__
 

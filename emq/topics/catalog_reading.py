@@ -39,7 +39,7 @@ class CatalogReading:
             DatabaseUnavailable: try again later.
         """
         rules.validate_text(name)
-        return await self._read(lambda rows: rows.topic(name))
+        return await self.read_rows(lambda rows: rows.topic(name))
 
     def unknown(self, name: str) -> errors.UnknownTopic:
         """Return the error for a name that a reading has not found."""
@@ -52,7 +52,7 @@ class CatalogReading:
             DatabaseUnavailable: try again later.
         """
         wanted = [*names]
-        return await self._read(lambda rows: row_codec.readable_ones(rows.bodies(wanted).items()))
+        return await self.read_rows(lambda rows: row_codec.readable_ones(rows.bodies(wanted).items()))
 
     async def list(self, pattern: str = "*") -> list[Topic]:
         """Return the topics whose names match a shell pattern (`*`, `?`, `[abc]`), in the order of their names.
@@ -62,7 +62,7 @@ class CatalogReading:
             DatabaseUnavailable: try again later.
         """
         rules.validate_text(pattern)
-        return await self._read(lambda rows: rows.matching(pattern))
+        return await self.read_rows(lambda rows: rows.matching(pattern))
 
     async def matching(self, pattern: str) -> Sequence[Topic]:
         """Return the topics that match a name or a shell pattern, as `list` does.
@@ -83,7 +83,7 @@ class CatalogReading:
             DatabaseUnavailable: try again later.
         """
         rules.validate_text(pattern)
-        return await self._read(lambda rows: rows.names(pattern))
+        return await self.read_rows(lambda rows: rows.names(pattern))
 
     async def beginning(self, start: str, limit: int) -> Sequence[str]:
         """Return at most `limit` names of topics that begin with a text, in no order.
@@ -91,15 +91,15 @@ class CatalogReading:
         Raises:
             DatabaseUnavailable: try again later.
         """
-        return await self._read(lambda rows: rows.beginning(start, limit))
+        return await self.read_rows(lambda rows: rows.beginning(start, limit))
 
     async def check_unnamed(self, topic: Topic) -> None:
         """Raise `StillNamed` if other topics name this one as their budget."""
-        await self._read(lambda rows: rows.check_unnamed(topic))
+        await self.read_rows(lambda rows: rows.check_unnamed(topic))
 
     async def version(self) -> int:
         """Return the catalog's version, which grows with every change; 0 if no topic was ever created. Cheap."""
-        return await self._read(lambda rows: rows.changes.version(), database.QUICK_S)
+        return await self.read_rows(lambda rows: rows.changes.version(), database.QUICK_S)
 
     async def changes_since(self, version: int) -> Changes:
         """Return the changes after `version` (0 for all topics), in time proportional to their number.
@@ -111,7 +111,7 @@ class CatalogReading:
         Raises:
             DatabaseUnavailable: try again later.
         """
-        return await self._read(lambda rows: rows.changes.since(version))
+        return await self.read_rows(lambda rows: rows.changes.since(version))
 
     async def changes_of(self, version: int) -> ChangedNames:
         """Return the names of the topics that changed after `version`, without reading the topics.
@@ -119,9 +119,11 @@ class CatalogReading:
         Raises:
             DatabaseUnavailable: try again later.
         """
-        return await self._read(lambda rows: rows.changes.names_since(version))
+        return await self.read_rows(lambda rows: rows.changes.names_since(version))
 
-    async def _read(self, look: Callable[[TopicRows], T], deadline_s: float = database.ANSWER_S) -> T:
+    async def read_rows(self, look: Callable[[TopicRows], T], deadline_s: float = database.ANSWER_S) -> T:
+        """Return what a function finds in the rows, in one transaction that only reads."""
+
         def run(connection: sa.Connection) -> T:
             return look(TopicRows(connection, self._environment, self._place))
 

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from emq.database import database, levels, statements, tables
 from emq.runtime import errors, plurals
 from emq.topics import changing, row_codec
+from emq.topics.family_rows import FamilyRows
 from emq.topics.model import Topic
 from emq.topics.topic_changes import VERSION, TopicChanges
 
@@ -35,11 +36,13 @@ class TopicRows:
 
     Attributes:
         changes: what has changed in the rows since a version.
+        families: the rows of the families.
     """
 
     def __init__(self, connection: sa.Connection, environment: str, place: str = "") -> None:
         self.connection = connection
         self.changes = TopicChanges(connection, environment)
+        self.families = FamilyRows(connection, environment)
         self._environment = environment
         self._place = place
 

@@ -29,6 +29,8 @@ REFUSED = {
     "layout": "it follows from the number of groups",
     "earlier": "hosts drop an earlier layout when nothing of it is left",
     "shared_s": "it follows from the topics that name this one as their budget",
+    "family": "it follows from the topic's name when the topic is created",
+    "own": "it follows from the settings that somebody sets for the topic",
 }
 """Fields that may not change, and why."""
 
@@ -145,6 +147,7 @@ def replaced(before: Topic, after: Topic) -> Topic:
         earlier=before.earlier,
         expiring=before.expiring,
         shared_s=before.shared_s,
+        family=before.family,
     )
     return model.split(topic)
 

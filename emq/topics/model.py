@@ -89,6 +89,8 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         expiring: True if a message with a time to live of its own was ever published to the topic.
         shared_s: the first aligned second in which topics that name this one as their budget may start messages; 0
             while no topic has ever named it. See `emq.topics.budgets`.
+        family: the family whose settings the topic follows; empty for a topic of no family. See `emq.topics.families`.
+        own: the settings of a topic of a family that somebody has set for this topic.
     """
 
     name: str
@@ -127,6 +129,8 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     earlier: tuple[Layout, ...] = ()
     expiring: bool = False
     shared_s: int = 0
+    family: str = ""
+    own: tuple[str, ...] = ()
 
     @property
     def may_expire(self) -> bool:
@@ -249,7 +253,7 @@ def split(topic: Topic) -> Topic:
 def settings_of(topic: Topic) -> Topic:
     """Return the topic with only its settings, without the fields that EMQ derives."""
     derived = {"active_groups": 0, "groups": 0, "divisions": (), "layout": 0, "earlier": ()}
-    return msgspec.structs.replace(topic, **derived, expiring=False, shared_s=0)
+    return msgspec.structs.replace(topic, **derived, expiring=False, shared_s=0, family="", own=())
 
 
 def quotas(topic: Topic) -> list[float]:

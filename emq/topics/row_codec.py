@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -61,6 +62,8 @@ def _slim(topic: Topic) -> Topic:
     options = _shared_options(msgspec.json.encode(topic.options))
     msgspec.structs.force_setattr(topic, "options", options)
     msgspec.structs.force_setattr(topic, "priorities", _shared_priorities(topic.priorities))
+    if topic.family:
+        msgspec.structs.force_setattr(topic, "family", sys.intern(topic.family))
     return topic
 
 
@@ -105,7 +108,7 @@ def encode(topic: Topic, level: int) -> str:
         InvalidTopic: the topic has a field or an option that such hosts do not know.
     """
     plain: dict[str, Any] = msgspec.to_builtins(topic)
-    for field, default in (("divisions", []), ("layout", 0), ("earlier", []), ("shared_s", 0)):
+    for field, default in _ABSENT:
         if not plain.get(field, default):
             plain.pop(field, None)
     for field in [field for field, since in levels.SINCE.items() if since > level]:
@@ -119,6 +122,11 @@ def encode(topic: Topic, level: int) -> str:
             )
     return msgspec.json.encode(plain).decode()
 
+
+_ABSENT: tuple[tuple[str, Any], ...] = (
+    *(("divisions", []), ("layout", 0), ("earlier", []), ("shared_s", 0), ("family", ""), ("own", [])),
+)
+"""Fields that are absent from a row where they are empty."""
 
 _DEFAULT = Topic("default", 1.0)
 

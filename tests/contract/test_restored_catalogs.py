@@ -17,8 +17,8 @@ from emq.host.options import HostOptions
 from emq.host.retirement import Retirement
 from emq.host.surroundings import Services, Storage
 from emq.observe.admin import Admin
-from emq.observe.deletion import Deletion
 from emq.offsets.checkpoints import CheckpointStore
+from emq.offsets.deletion import Deletion
 from emq.producer import Producer
 from emq.runtime.clock import SystemClock
 from emq.storage.log_store import Trim

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from emq.host.retirement import Retirement
-from emq.observe.deletion import FAR_FUTURE_MS, TRIES
 from emq.offsets.checkpoints import Checkpoint
+from emq.offsets.deletion import FAR_FUTURE_MS, TRIES
 from emq.runtime import errors
 from emq.runtime.clock import SystemClock
 from emq.storage import message

@@ -11,7 +11,7 @@ import pytest
 
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
-from emq.observe import deletion
+from emq.offsets import deletion
 from emq.storage.lane_store import LaneClaim
 from emq.topics.model import Kind
 from support.ensemble import MemoryEnsemble

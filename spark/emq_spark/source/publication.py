@@ -268,6 +268,7 @@ class Publication:
     async def _know(self, rows: Sequence[Outgoing], *, fresh: bool = False) -> None:
         for name in {row.topic for row in rows}:
             if fresh or name not in self._topics:
+                await self._app.producer.topic(name)  # a family may make it
                 self._topics[name] = await self._app.catalog.get(name)
 
     def _queues_of(self, rows: Sequence[Outgoing]) -> list[str]:

@@ -12,6 +12,15 @@ CREATE TABLE emq_checkpoints (
 )
  WITHOUT ROWID;
 
+CREATE TABLE emq_families (
+    environment TEXT NOT NULL,
+    name TEXT NOT NULL,
+    body TEXT NOT NULL,
+    live BIGINT NOT NULL,
+    PRIMARY KEY (environment, name)
+)
+ WITHOUT ROWID;
+
 CREATE TABLE emq_host_stats (
     environment TEXT NOT NULL,
     host TEXT NOT NULL,
@@ -101,6 +110,14 @@ CREATE TABLE emq_checkpoints (
     marks TEXT DEFAULT '[]' NOT NULL,
     notes TEXT DEFAULT '[]' NOT NULL,
     PRIMARY KEY (environment, queue)
+);
+
+CREATE TABLE emq_families (
+    environment TEXT NOT NULL,
+    name TEXT COLLATE "C" NOT NULL,
+    body TEXT NOT NULL,
+    live BIGINT NOT NULL,
+    PRIMARY KEY (environment, name)
 );
 
 CREATE TABLE emq_host_stats (

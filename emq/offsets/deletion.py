@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from emq.offsets.checkpoints import CheckpointStore
 from emq.offsets.sealing import seal_finished
@@ -18,11 +17,10 @@ from emq.storage.slot_store import Recover, SlotSettle, SlotVerdict
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
+from emq.topics.opening import CHUNK, Place, places_of, settle_all
 from emq.trail import events
 from emq.trail.sink import TrailSink
 
-CHUNK = 3_000
-"""Most queues, lanes or messages in one call to the store."""
 LANES = 100
 """Most lanes that one call empties."""
 
@@ -32,36 +30,6 @@ TRIES = 20
 """Most times that a deletion takes groups from hosts that do not know of it yet. A host takes a group back at most once
 before its next look at the catalog."""
 AGAIN = "nothing more is published to it; delete it again"
-
-
-class Place(NamedTuple):
-    """A group of a topic."""
-
-    topic: Topic
-    group: int
-
-    @property
-    def lane(self) -> str:
-        return self.topic.group(self.group)
-
-
-def places_of(topics: Iterable[Topic]) -> list[Place]:
-    """Return all groups of topics."""
-    return [Place(topic, group) for topic in topics for group in range(topic.groups)]
-
-
-async def settle_all(store: Store, places: Sequence[Place], of_lanes: LaneVerdict, of_slots: SlotVerdict) -> set[str]:
-    """Give each lane and slot a verdict; return the names of the topics for which one returned True."""
-    found: set[str] = set()
-    for start in range(0, len(places), CHUNK):
-        part = places[start : start + CHUNK]
-        answers = served(await store.lanes.settle([LaneSettle(place.lane, "", of_lanes) for place in part]))
-        found.update(place.topic.name for place, answer in zip(part, answers, strict=True) if answer is True)
-        if in_slots := [place for place in part if place.topic.is_sorted]:
-            slots = [SlotSettle(p.topic.slot(p.group), b"", of_slots) for p in in_slots]
-            answers = served(await store.sorted.settle(slots))
-            found.update(place.topic.name for place, answer in zip(in_slots, answers, strict=True) if answer is True)
-    return found
 
 
 async def under_way(lanes: LaneStore, catalog: Catalog, groups: Collection[str]) -> set[str]:

@@ -1,0 +1,86 @@
+"""The first publish to a name below a family: makes the topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+from emq.runtime import errors
+from emq.storage.store import Store
+from emq.topics import opening
+from emq.topics.catalog import Catalog
+from emq.topics.model import Topic
+
+AT_ONCE = 5_000
+"""Most topics made in one transaction."""
+
+Made = Mapping[str, Topic | errors.EMQError]
+"""Topics by name; the error for a name that its family refuses; no entry for a name below no family."""
+
+
+class FirstPublishes:
+    """Makes the topics of names that the catalog does not know and that lie below a family.
+
+    Names that are wanted while a transaction is under way share the next one, so a flood of new names costs few
+    transactions. The catalog is changed first; then the store opens queues that an earlier topic of the name left
+    sealed. A process that dies in between leaves a topic that takes no messages: whoever publishes to it next finds
+    that out, and opens it (`emq.producer.reopening`).
+    """
+
+    def __init__(self, store: Store, catalog: Catalog) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._wanted: dict[str, None] = {}
+        self._next: asyncio.Future[Made] | None = None  # of the transaction that begins next
+        self._maker: asyncio.Task[None] | None = None
+
+    async def make(self, names: Collection[str]) -> Made:
+        """Make the topics of names that lie below a family; see `FamilyCatalog.make`.
+
+        Raises:
+            DatabaseUnavailable, StoreUnavailable: nothing was published; try again later.
+        """
+        self._wanted.update(dict.fromkeys(names))
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+            if self._maker is None or self._maker.done():
+                self._maker = asyncio.create_task(self._make_on(), name="emq make topics of families")
+        made = await asyncio.shield(self._next)
+        return {name: made[name] for name in names if name in made}
+
+    async def _make_on(self) -> None:
+        """Make topics for as long as somebody asks."""
+        while (result := self._next) is not None:
+            wanted, self._wanted, self._next = [*self._wanted], {}, None
+            made: dict[str, Topic | errors.EMQError] = {}
+            try:
+                for start in range(0, len(wanted), AT_ONCE):
+                    made |= await self._make(wanted[start : start + AT_ONCE])
+                result.set_result(made)
+            except Exception as exc:  # goes to those who wait
+                _fail(result, exc)
+            except BaseException:
+                for each in filter(None, (result, self._next)):
+                    _fail(each, errors.DatabaseUnavailable("the making of topics was cancelled"))
+                self._next = None
+                raise
+
+    async def _make(self, names: Collection[str]) -> Made:
+        made = await self._catalog.families.make(names)
+        await opening.opened(self._store, [topic for topic in made.values() if isinstance(topic, Topic)])
+        return made
+
+    async def awaken(self, name: str) -> None:
+        """Open a topic of a family that takes no messages although the catalog has it.
+
+        Its host may be putting the topic to sleep, or somebody died in the middle of that, or before he opened it. The
+        catalog is changed first, so that a host that puts it to sleep gives up; see `FamilyCatalog.forget`.
+        """
+        topic = await self._catalog.families.awaken(name)
+        if topic is not None:
+            await opening.opened(self._store, [topic])
+
+
+def _fail(result: asyncio.Future[Made], failure: Exception) -> None:
+    result.set_exception(failure)
+    result.exception()  # those who wait may all have been cancelled

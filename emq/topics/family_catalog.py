@@ -1,0 +1,175 @@
+"""The families of the catalog: creating, changing and deleting them, and making their topics at the first publish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from emq.runtime import errors
+from emq.topics import families, model, row_codec
+from emq.topics.admission import Admission
+from emq.topics.catalog_change import CatalogChange
+from emq.topics.catalog_rows import TopicRows
+from emq.topics.families import Family
+from emq.topics.family_rows import Stored
+from emq.topics.model import State, Topic
+
+T = TypeVar("T")
+
+
+class Rows(Protocol):
+    """The transactions of the catalog."""
+
+    async def read_rows(self, look: Callable[[TopicRows], T]) -> T: ...
+
+    async def write_rows(self, make: Callable[[CatalogChange], T]) -> T: ...
+
+
+class Changed(NamedTuple):
+    """A family as it is now, and its topics that the change has changed, before and after."""
+
+    family: Family
+    before: Sequence[Topic]
+    after: Sequence[Topic]
+
+
+class FamilyCatalog:
+    """The families of one environment. Topics of different families are never mixed up: the longest prefix counts."""
+
+    def __init__(self, rows: Rows, admission: Admission) -> None:
+        self._rows = rows
+        self._admission = admission
+
+    async def list(self) -> Sequence[Stored]:
+        """Return all families, in the order of their names, each with the number of its topics.
+
+        Raises:
+            InvalidTopic: this version cannot read one of them.
+            DatabaseUnavailable: try again later.
+        """
+        return [*(await self._rows.read_rows(lambda rows: rows.families.all())).values()]
+
+    async def get(self, name: str) -> Stored:
+        """Return a family. Raises `UnknownTopic` if there is no such family."""
+        return await self._rows.read_rows(lambda rows: rows.families.get(name))
+
+    async def topics(self, name: str) -> Sequence[Topic]:
+        """Return the topics of a family, in the order of their names."""
+        return await self._rows.read_rows(lambda rows: members(rows, name))
+
+    async def create(self, family: Family) -> Family:
+        """Create a family. If a family of that name has the same settings, return that family.
+
+        Topics that exist already below the prefix do not join the family.
+
+        Raises:
+            InvalidTopic: a setting or bound is out of range; the text says what would be right.
+            UnknownTopic: there is no topic of the name that is given as its budget; create that topic first.
+            TopicExists: there is a family of that name with other settings.
+            DatabaseUnavailable: try again later.
+        """
+        wanted = self.checked(family)
+
+        def create(change: CatalogChange) -> Family:
+            if (there := change.families.get(wanted.name)) is not None:
+                if families.same(there.family, wanted):
+                    return there.family
+                raise errors.TopicExists(
+                    f"family {wanted.name!r} exists already with other settings; change it with: emq family set, or "
+                    "choose another prefix"
+                )
+            self._admission.permit(wanted.topic, None)
+            change.check_budget(wanted.topic)
+            change.rows.families.save(wanted, is_new=True)
+            return wanted
+
+        return await self._rows.write_rows(create)
+
+    def checked(self, family: Family) -> Family:
+        """Return the family with its groups, and all values of their types. Raises `InvalidTopic` as `create`."""
+        settings = model.settings_of(msgspec.structs.replace(family.topic, family="", own=()))
+        return families.checked(msgspec.structs.replace(family, topic=self._admission.checked(settings)))
+
+    async def make(self, names: Collection[str]) -> dict[str, Topic | errors.EMQError]:
+        """Make the topics of these names that lie below a family, as the first publish to them does.
+
+        All in one transaction. Names that a family refuses, and names below no family, cause no change.
+
+        Returns:
+            The topics by name, also those that exist by now. The error for a name that a family refuses: `InvalidTopic`
+            (too long, other characters), `FamilyFull`, `TopicClosed` (the family drains). Nothing for others.
+
+        Raises:
+            DatabaseUnavailable: try again later.
+        """
+        there = await self._rows.read_rows(lambda rows: rows.families.all())
+        wanted, refused = _asked(names, there)
+        if not wanted:
+            return refused
+
+        def make(change: CatalogChange) -> dict[str, Topic | errors.EMQError]:
+            bodies = change.rows.bodies(wanted)
+            asked, found = _asked([name for name in wanted if name not in bodies], change.families)
+            found |= row_codec.readable_ones(bodies.items())
+            for family in {topic.family: None for topic in asked.values()}:
+                topics = [topic for topic in asked.values() if topic.family == family]
+                try:
+                    new, named = change.begun(topics, {})
+                except errors.EMQError as exc:  # its budget is gone; the others are made
+                    found |= {topic.name: exc for topic in topics}
+                    continue
+                change.save([*new, *named])
+                found |= {topic.name: topic for topic in new}
+            return found
+
+        return {**refused, **await self._rows.write_rows(make)}
+
+    async def awaken(self, name: str) -> Topic | None:
+        """Let whoever is about to delete an empty topic of a family know that it is needed; return the topic.
+
+        Returns None, and changes nothing, for a topic of no family and for one that is gone.
+        """
+
+        def awaken(change: CatalogChange) -> Topic | None:
+            topic = row_codec.readable_ones(change.rows.bodies([name]).items()).get(name)
+            if topic is None or not topic.family:
+                return None
+            change.save([topic])  # the same topic, in a row of a newer version
+            return topic
+
+        return await self._rows.write_rows(awaken)
+
+
+def members(rows: TopicRows, name: str) -> list[Topic]:
+    """Return the topics of a family, without those that this version cannot read."""
+    return [topic for topic in rows.matching(name) if topic.family == name]
+
+
+def _asked(
+    names: Iterable[str], there: Mapping[str, Stored]
+) -> tuple[dict[str, Topic], dict[str, Topic | errors.EMQError]]:
+    """Return the topics that families make for names, and the errors for those that they refuse."""
+    known = {name: stored.family for name, stored in there.items()}
+    live = {name: stored.live for name, stored in there.items()}
+    made: dict[str, Topic] = {}
+    refused: dict[str, Topic | errors.EMQError] = {}
+    for name in names:
+        if (family := families.above(name, known)) is None:
+            continue
+        try:
+            family.check(name)
+        except errors.InvalidTopic as exc:
+            refused[name] = exc
+            continue
+        if family.topic.state is State.DRAINING:
+            refused[name] = errors.TopicClosed(
+                f"topic {name!r} cannot be made: its family {family.name!r} is draining; resume it first"
+            )
+        elif live[family.name] >= family.bounds.max_topics:
+            refused[name] = family.full(name)
+        else:
+            live[family.name] += 1
+            made[name] = family.made(name)
+    return made, refused

@@ -1,0 +1,100 @@
+"""The rows of families, one for each; they are changed in the transactions of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from emq.database import levels, tables
+from emq.runtime import errors
+from emq.topics import families, row_codec
+from emq.topics.families import Family
+from emq.topics.model import Topic
+
+_table = tables.families
+
+_decoder = msgspec.json.Decoder(Family)
+
+
+class Stored(NamedTuple):
+    """A family, and the number of its topics now."""
+
+    family: Family
+    live: int
+
+
+class FamilyRows:
+    """The rows of one environment's families, within a transaction."""
+
+    def __init__(self, connection: sa.Connection, environment: str) -> None:
+        self._connection = connection
+        self._environment = environment
+
+    def all(self) -> dict[str, Stored]:
+        """Return the families by name.
+
+        Raises:
+            InvalidTopic: this version cannot read one of them.
+        """
+        query = sa.select(_table.c.name, _table.c.body, _table.c.live).where(self._here()).order_by(_table.c.name)
+        return {name: Stored(_decoded(name, body), live) for name, body, live in self._connection.execute(query)}
+
+    def get(self, name: str) -> Stored:
+        """Return a family.
+
+        Raises:
+            UnknownTopic: there is no such family.
+        """
+        families.of_prefix(name)
+        query = sa.select(_table.c.body, _table.c.live).where(self._here(), _table.c.name == name)
+        if (row := self._connection.execute(query).first()) is None:
+            raise errors.UnknownTopic(
+                f"there is no family {name!r} in {self._environment}; create it first: emq family create '{name}'"
+            )
+        return Stored(_decoded(name, row.body), row.live)
+
+    def save(self, family: Family, is_new: bool) -> None:
+        """Write a family; one that is new has no topics yet."""
+        level = levels.current(self._connection, self._environment)
+        row = {"topic": msgspec.Raw(row_codec.encode(family.topic, level).encode()), "bounds": family.bounds}
+        body = msgspec.json.encode(row).decode()
+        if is_new:
+            values = {"environment": self._environment, "name": family.name, "body": body, "live": 0}
+            self._connection.execute(sa.insert(_table).values(values))
+        else:
+            self._connection.execute(sa.update(_table).where(self._named(family.name)).values(body=body))
+
+    def count(self, name: str, more: int) -> None:
+        """Note that a family has more topics, or fewer."""
+        self._connection.execute(sa.update(_table).where(self._named(name)).values(live=_table.c.live + more))
+
+    def delete(self, name: str) -> None:
+        self._connection.execute(sa.delete(_table).where(self._named(name)))
+
+    def _here(self) -> sa.ColumnElement[bool]:
+        return _table.c.environment == self._environment
+
+    def _named(self, name: str) -> sa.ColumnElement[bool]:
+        return sa.and_(self._here(), _table.c.name == name)
+
+
+def counts(topics: Iterable[Topic]) -> dict[str, int]:
+    """Return how many of the topics belong to each family."""
+    found: dict[str, int] = {}
+    for topic in topics:
+        if topic.family:
+            found[topic.family] = found.get(topic.family, 0) + 1
+    return found
+
+
+def _decoded(name: str, body: str) -> Family:
+    try:
+        return _decoder.decode(body)
+    except row_codec.DAMAGED as exc:
+        raise errors.InvalidTopic(
+            f"family {name!r} cannot be read from the catalog ({exc}); a newer version of EMQ may have written it: "
+            "upgrade this process, or repair the row"
+        ) from exc
