@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from emq.cli import output
+from emq.cli.arguments import Yes
 from emq.cli.entry import Room
 from emq.cli.session import Session, command
-from emq.cli.topics import GroupQps, KindOption, Priorities, Settings, Slots, Url
+from emq.cli.topic_arguments import GroupQps, KindOption, Priorities, Settings, Slots, Url
 
 if TYPE_CHECKING:
     from emq.topics.family_rows import Stored
@@ -80,6 +82,119 @@ async def list_(session: Session) -> None:
     right, spare = ("qps of each", "split into", "topics", "at most"), ("priorities", "split into")
     empty = "no families; make one: emq family create 'orders.*' --qps 50"
     session.page(data, lambda: output.table("", columns, rows, right=right, spare=spare), none=empty)
+
+
+@command(app, "show")
+async def show(session: Session, name: Name) -> None:
+    """Show a family: its settings and bounds, how many topics it has, and which have settings of their own.
+
+    Example: emq family show 'orders.*'
+    """
+    from emq.cli import family_settings
+
+    async with session.app() as opened:
+        stored = await opened.families.get(name)
+        topics = await opened.families.topics(name)
+    own = {topic.name: list(topic.own) for topic in topics if topic.own}
+    data = {**family_settings.data(stored.family), "topics": stored.live, "own": own}
+    session.show(data, lambda: family_settings.render(stored, own))
+
+
+@command(app, "set")
+async def set_(
+    session: Session,
+    name: Name,
+    settings: Annotated[
+        list[str],
+        typer.Argument(metavar="KEY=VALUE", help="One or several, such as qps=100 max_attempts=5 max_topics=5000"),
+    ],
+) -> None:
+    """Change settings and bounds of a family, and at once of all its topics in what is not their own.
+
+    Example: emq family set 'orders.*' qps=100 max_attempts=5 idle_s=none
+    """
+    from emq.cli import family_settings, topic_settings
+    from emq.topics import changing
+
+    options, bounds = family_settings.of_bounds(name, settings)
+    given = topic_settings.parse(name, options)
+    changing.validate(name, given.settings)
+    changes = dict(given.settings)
+    async with session.app() as opened:
+        if given.attributes:
+            topic = (await opened.families.get(name)).family.topic
+            attributes = given.merged(topic.options.attributes)
+            changed = msgspec.structs.replace(
+                topic, options=msgspec.structs.replace(topic.options, attributes=attributes)
+            )
+            topic_settings.check(changed, session.settings, given.attributes)
+            changes["attributes"] = topic_settings.stored(changed, session.settings).options.attributes
+        made = await opened.families.set(name, changes, bounds)
+    keys = ", ".join([*given.settings, *given.attributes, *bounds])
+    text = f"family {name!r}: changed {keys}, and {output.count(len(made.after), 'topic')}"
+    session.say(text, {**family_settings.data(made.family), "changed": len(made.after)})
+
+
+@command(app, "pause")
+async def pause(session: Session, name: Name) -> None:
+    """Stop consuming all topics of a family; publishing goes on.
+
+    Example: emq family pause 'orders.*'
+    """
+    await _set_state(session, name, "paused", "is paused: its topics take messages and start none")
+
+
+@command(app, "resume")
+async def resume(session: Session, name: Name) -> None:
+    """Let all topics of a paused or draining family publish and consume again.
+
+    A topic that was paused by itself stays paused.
+
+    Example: emq family resume 'orders.*'
+    """
+    await _set_state(session, name, "active", "is active")
+
+
+@command(app, "drain")
+async def drain(session: Session, name: Name) -> None:
+    """Refuse new messages for all topics of a family, and make no new topics; hosts consume the rest.
+
+    Example: emq family drain 'orders.*'
+    """
+    await _set_state(
+        session, name, "draining", "is draining: its topics take no new messages and deliver those that they have"
+    )
+
+
+@command(app, "delete")
+async def delete(
+    session: Session,
+    name: Name,
+    force: Annotated[
+        bool, typer.Option("--force", help="Delete its topics, too, with the messages that they still hold.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Delete a family that has no topics.
+
+    Example: emq family delete 'orders.*' --force --yes
+    """
+    async with session.app() as opened:
+        stored = await opened.families.get(name)
+        topics = f" and its {output.count(stored.live, 'topic')} with their messages" if force and stored.live else ""
+        session.confirm(f"Delete family {name!r}{topics}?", yes)
+        gone, messages = await opened.families.delete(name, force=force)
+    text = f"deleted family {name!r}, {output.count(gone, 'topic')} and {output.count(messages, 'message')}"
+    session.say(text, {"deleted": name, "topics": gone, "messages": messages})
+
+
+async def _set_state(session: Session, name: str, state: str, text: str) -> None:
+    from emq.cli import family_settings
+    from emq.topics.model import State
+
+    async with session.app() as opened:
+        made = await opened.families.set(name, {"state": State(state)})
+    session.say(f"family {name!r} {text}", {**family_settings.data(made.family), "changed": len(made.after)})
 
 
 def _row(stored: Stored, split: str) -> tuple[output.Cell, ...]:

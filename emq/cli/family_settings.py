@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from emq.cli import topic_settings
-from emq.topics import secret_attributes
+from emq.cli import output, topic_settings
+from emq.cli.topic_options import written
+from emq.topics import asking, families, secret_attributes
 from emq.topics.families import BOUNDS, Bounds, Family
+from emq.topics.family_rows import Stored
+from emq.topics.model import Topic
+
+SHOWN = 20
+"""Topics with settings of their own that are shown; JSON has all."""
 
 
 def apart(name: str, pairs: Iterable[str]) -> tuple[list[str], Bounds]:
@@ -48,3 +56,31 @@ def data(family: Family) -> dict[str, Any]:
         "options": msgspec.structs.asdict(topic.options),
         "bounds": msgspec.structs.asdict(family.bounds),
     }
+
+
+def render(stored: Stored, own: Mapping[str, Sequence[str]]) -> RenderableType:
+    """Return a family in full: its settings that are not the defaults, its bounds, and the topics that differ."""
+    topic, bounds = stored.family.topic, stored.family.bounds
+    given = families.differing(topic, Topic("", topic.qps))
+    idle = "goes never" if bounds.idle_s is None else f"goes after {output.number(bounds.idle_s)} s"
+    lines = [
+        ("family", topic.name),
+        ("state", topic.state.value),
+        ("qps", f"{output.number(topic.qps)} for each topic, over {topic_settings.split(topic)}"),
+        ("topics", f"{stored.live:,} of at most {bounds.max_topics:,}"),
+        ("names", f"up to {bounds.name_length} bytes behind {stored.family.prefix!r}, of {bounds.alphabet}"),
+        ("an idle topic", idle),
+        *(
+            (name, written(asking.value(topic, name)) or "none")
+            for name in given
+            if name not in ("state", "attributes")
+        ),
+        *secret_attributes.masked(topic.options.attributes).items(),
+    ]
+    parts: list[RenderableType] = [output.facts(lines)]
+    if own:
+        rows = [(name, ", ".join(own[name])) for name in [*own][:SHOWN]]
+        parts.append(output.table("topics with settings of their own", ("topic", "its own"), rows))
+        if len(own) > SHOWN:
+            parts.append(Text(f"... and {len(own) - SHOWN:,} more; --json has all"))
+    return Group(*parts)

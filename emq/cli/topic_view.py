@@ -142,11 +142,19 @@ def _facts(topic: Topic, *lines: tuple[str, str]) -> Table:
             ("topic", topic.name),
             ("kind", topic.kind.value),
             ("state", topic.state.value),
+            *_family(topic),
             ("qps", f"{output.number(topic.qps)}, over {over}"),
             *lines,
             *_options(topic),
         )
     )
+
+
+def _family(topic: Topic) -> list[tuple[str, str]]:
+    if not topic.family:
+        return []
+    own = ", ".join(topic.own) or "nothing"
+    return [("family", topic.family), ("its own", f"{own}; all else is the family's")]
 
 
 def _waiting(backlog: Backlog, held_by: str) -> list[tuple[str, str]]:

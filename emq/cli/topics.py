@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +13,7 @@ from emq.cli.arguments import NameOrPattern, Pattern, Yes
 from emq.cli.entry import Room
 from emq.cli.patterns import none
 from emq.cli.session import Session, command
+from emq.cli.topic_arguments import GroupQps, KindOption, Priorities, Settings, Slots, Url
 from emq.runtime import errors, private_files
 from emq.runtime.inputs import is_pattern
 
@@ -25,39 +25,9 @@ app = typer.Typer(cls=Room, help="Create, look at, change and delete topics.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name.", show_default=False)]
 
 
-class KindName(enum.StrEnum):
-    """The kinds of topics, as in `emq.topics.model`, which is not loaded for `--help`."""
-
-    LOG = "log"
-    RANGE_MERGE = "range_merge"
-    PRIORITY = "priority"
-    FIXED_TIME = "fixed_time"
-
-
 Qps = Annotated[
     float | None,
     typer.Option(help="Most messages started in a second; may be below 1. Below a family: as the family has it."),
-]
-KindOption = Annotated[
-    KindName | None,
-    typer.Option(
-        help="log: in order of publishing. Sorted kinds: range_merge merges equal messages of a time range, "
-        "priority goes by a number, fixed_time starts each message at its time. (default: log)"
-    ),
-]
-Slots = Annotated[
-    int | None,
-    typer.Option(help="Slots of a sorted topic (parts with one owner each), a power of two. (default: by qps)"),
-]
-GroupQps = Annotated[
-    float | None,
-    typer.Option(help="Most starts a second of one group, the part of a topic that one host owns. (default: 50)"),
-]
-Priorities = Annotated[str | None, typer.Option(help="Names of the priorities, highest first. (default: high,mid,low)")]
-Url = Annotated[str | None, typer.Option(help="Push the messages to this HTTP endpoint (needs the push service).")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Any other option, as key=value, or key=@FILE for the text in a file; may be repeated."),
 ]
 Handshake = Annotated[
     str | None,
@@ -127,10 +97,14 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
     async with session.app() as opened:
         topics = await opened.catalog.matching(pattern)
     endpoints = {t.name: topic_settings.endpoint(t) for t in topics}
-    columns = ("topic", "kind", "qps", "split into", "priorities", "state", *["endpoint"] * any(endpoints.values()))
+    more = [("endpoint", endpoints), ("family", {t.name: t.family for t in topics})]
+    more = [(column, values) for column, values in more if any(values.values())]
+    columns = ("topic", "kind", "qps", "split into", "priorities", "state", *(column for column, _ in more))
     rows: list[tuple[output.Cell, ...]] = [
-        (t.name, t.kind.value, t.qps, topic_settings.split(t), ", ".join(t.priorities) or "-", t.state.value)
-        + ((endpoints[t.name] or "-",) if "endpoint" in columns else ())
+        (
+            *(t.name, t.kind.value, t.qps, topic_settings.split(t), ", ".join(t.priorities) or "-", t.state.value),
+            *(values[t.name] or "-" for _, values in more),
+        )
         for t in topics
     ]
     data = [{k: v for k, v in _data(t).items() if k not in _LIFE} for t in topics]
@@ -179,30 +153,43 @@ async def set_(
     session: Session,
     pattern: NameOrPattern,
     settings: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="One or several, such as qps=100 max_attempts=5 push.url=https://..."),
-    ],
+    ] = None,
+    inherit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Take this setting from the topic's family again; may be repeated."),
+    ] = None,
     yes: Yes = False,
 ) -> None:
     """Change settings of a topic while it is in use: hosts and producers follow within seconds.
 
     Write lists with commas, none for no value, and @FILE for the text in a file. An empty value removes an attribute
-    (push.NAME, attributes.NAME). With a pattern, the command shows how many topics match, and asks.
+    (push.NAME, attributes.NAME). With a pattern, the command shows how many topics match, and asks. In a topic of a
+    family, the setting is the topic's own from then on.
 
     Example: emq topic set shop qps=100 max_attempts=5 delay_levels=remind=30m,final=2h
+
+    Example: emq topic set orders.acme --inherit qps
 
     Example: emq topic set 'shop.*' handler_timeout_s=30 --yes
     """
     from emq.cli import topic_settings
     from emq.topics import changing
 
+    settings, inherit = settings or [], inherit or []
+    if not settings and not inherit:
+        raise errors.InvalidTopic(f"topic {pattern!r}: give a setting, such as qps=100, or --inherit with its name")
     given = topic_settings.parse(pattern, settings)
     changing.validate(pattern, given.settings)
-    keys = ", ".join([*given.settings, *given.attributes])
+    keys = ", ".join([*given.settings, *given.attributes, *inherit])
     async with session.app() as opened:
 
         async def set_one(name: str) -> Topic:
-            changes, topic = dict(given.settings), await opened.catalog.get(name)
+            changes = dict(given.settings)
+            topic = await (opened.admin.inherit(name, inherit) if inherit else opened.catalog.get(name))
+            if not settings:
+                return topic
             if given.attributes:
                 attributes = given.merged(topic.options.attributes)
                 options = msgspec.structs.replace(topic.options, attributes=attributes)

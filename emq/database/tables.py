@@ -19,6 +19,12 @@ topics = sa.Table(
     sa.Column("live", sa.Integer, nullable=False, comment="0 marks a tombstone"),
     sa.Column("deleted_at", sa.BigInteger, nullable=False, comment="catalog version of its last deletion, or 0"),
     sa.Index("emq_topics_version", "environment", "version"),
+    sa.Index(
+        "emq_topics_buried",
+        *("environment", "version"),
+        sqlite_where=sa.text("live = 0"),
+        postgresql_where=sa.text("live = 0"),
+    ),
     sqlite_with_rowid=False,
 )
 

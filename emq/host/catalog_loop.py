@@ -94,7 +94,10 @@ class CatalogLoop:
         async with self._refreshing:
             changes = await self._catalog.changes_since(self.version)
             if changes.all:
-                log.warning("the database has lost changes of the catalog; going by version %d", changes.version)
+                log.warning(
+                    "the database cannot tell all changes of the catalog since the last look; going by version %d",
+                    changes.version,
+                )
                 self._ownership.work.checkpointer.save_again(self._ownership.groups.values())
                 self._orphans.soon()
             if gone := changes.gone(self._ownership.topics):

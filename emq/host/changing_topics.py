@@ -1,4 +1,4 @@
-"""The topics whose groups or keys are changing: those with retired groups, and those whose keys move between groups."""
+"""The topics that are changing: those with retired groups, those whose keys move, and those that may sleep."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ class _Names:
         await self._some.wait()
 
 
+def may_sleep(topic: Topic) -> bool:
+    """Return True if a topic goes when it is empty and idle; see `emq.host.sleeping`."""
+    if not topic.family or topic.own or topic.shared_s:
+        return False
+    return not topic.is_sorted or topic.options.merge == "key"
+
+
 class ChangingTopics:
     """Knows which topics are changing, so that loops for these look at no others.
 
@@ -46,17 +53,19 @@ class ChangingTopics:
         self.topics = topics
         self._owned = owned
         self._groups = groups
-        self._shrunk, self._moving = _Names(), _Names()
+        self._shrunk, self._moving, self._sleepy = _Names(), _Names(), _Names()
 
     def follow(self, topic: Topic) -> None:
         """Note whether a new or changed topic is changing now."""
         self._shrunk.note(topic.name, is_one=topic.groups > topic.active_groups)
         self._moving.note(topic.name, is_one=bool(topic.earlier))
+        self._sleepy.note(topic.name, is_one=may_sleep(topic))
 
     def forget(self, name: str) -> None:
         """Forget a deleted topic."""
         self._shrunk.note(name, is_one=False)
         self._moving.note(name, is_one=False)
+        self._sleepy.note(name, is_one=False)
 
     def shrunk(self) -> Iterator[Topic]:
         """Yield the topics with retired groups whose last group this host owns."""
@@ -72,6 +81,17 @@ class ChangingTopics:
     def moving(self) -> list[OwnedTopic]:
         """Return the topics with groups here whose keys may be moving between groups."""
         return [owner for name in self._moving.names if (owner := self._owned.get(name)) is not None]
+
+    def sleepy(self) -> Iterator[OwnedTopic]:
+        """Yield the topics that may sleep whose first group this host owns, as they are when they are reached."""
+        for name in [*self._sleepy.names]:
+            owner = self._owned.get(name)
+            if owner is not None and name in self._sleepy.names and 0 in owner.groups:
+                yield owner
+
+    async def until_some_sleep(self) -> None:
+        """Wait until some topic may sleep, wherever its groups are."""
+        await self._sleepy.wait()
 
     def look(self) -> None:
         """End a wait for moving keys once, although none may be moving."""

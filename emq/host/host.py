@@ -28,6 +28,7 @@ from emq.host.passage_loop import PassageLoop
 from emq.host.recorder import Recorder
 from emq.host.reports import Reports
 from emq.host.retirement import Retirement
+from emq.host.sleeping import Sleeping
 from emq.host.statistics import HostStatistics
 from emq.host.surroundings import Services, Storage
 from emq.host.throttles import Throttles
@@ -92,6 +93,7 @@ class Host:
         self.retirement = Retirement(storage.catalog, store, checkpoints, ownership.changing, clock)
         self.orphans = OrphanWatch(store, storage.catalog, ownership.topics, membership)
         self.catalog = CatalogLoop(storage, membership, ownership, self.orphans, options.catalog_poll_s)
+        self.sleeping = Sleeping(storage, ownership.changing, self.catalog, clock)
         self.assignments = Assignments(membership, ownership, self.letting_go, self.catalog, clock, options.drain_s)
         self.running = self.assignments.ready
         reports.connect(self.work, self.assignments, self.passage, self.throttles, self.guard)
@@ -125,6 +127,7 @@ class Host:
             "members 2": work.settler.members.run,
             "checkpoint": work.checkpointer.checkpoint,
             "retirement": self.retirement.watch,
+            "sleeping": self.sleeping.watch,
             "orphans": self.orphans.watch,
             "statistics": self.recorder.record,
             "watched": self.watched.sample,

@@ -58,14 +58,18 @@ class Admin:
     async def update(self, name: str, **changes: Any) -> Topic:
         """Change a topic's settings; see `Catalog.update`. Growing opens the groups that come back; safe to repeat."""
         before = await self.catalog.get(name)
-        holding = await self._holding([before]) if {"qps", "group_qps"} & changes.keys() else {}
+        holding = await self.holding([before]) if {"qps", "group_qps"} & changes.keys() else {}
         topic = await self.catalog.update(name, draining=holding.get(name), **changes)
-        if {"qps", "group_qps"} & changes.keys():
-            await opening.open_all(
-                self.store, [topic]
-            )  # also where nothing has grown now: an earlier call may have failed half-way
-        if topic.layout != before.layout:
-            await self._raise(topic)
+        if {"qps", "group_qps"} & changes.keys():  # also where nothing has grown: an earlier call may have failed
+            await self.follow([before], [topic])
+        return topic
+
+    async def inherit(self, name: str, settings: Collection[str]) -> Topic:
+        """Give a topic of a family the family's values of settings that are its own; see `FamilyCatalog.inherit`."""
+        before = await self.catalog.get(name)
+        holding = await self.holding([before]) if {"qps", "group_qps"} & set(settings) else {}
+        topic = await self.catalog.families.inherit(name, settings, holding.get(name))
+        await self.follow([before], [topic])
         return topic
 
     async def update_many(
@@ -80,12 +84,17 @@ class Admin:
             names: those that `choose` will return, as far as they are known.
         """
         before = await self.catalog.some(names)
-        topics = await self.catalog.update_many(choose, changes, await self._holding([*before.values()]))
-        await opening.open_all(self.store, topics)
-        for topic in topics:
-            if topic.name in before and topic.layout != before[topic.name].layout:
-                await self._raise(topic)
+        topics = await self.catalog.update_many(choose, changes, await self.holding([*before.values()]))
+        await self.follow([*before.values()], topics)
         return topics
+
+    async def follow(self, before: Sequence[Topic], topics: Sequence[Topic]) -> None:
+        """Let the store follow a change of topics: open the groups that come back, and raise the others' layouts."""
+        await opening.open_all(self.store, topics)
+        layouts = {topic.name: topic.layout for topic in before}
+        for topic in topics:
+            if topic.layout != layouts.get(topic.name, topic.layout):
+                await self._raise(topic)
 
     async def put_many(self, topics: Sequence[Topic]) -> Sequence[Topic]:
         """Create topics, or replace all their settings, all or none; see `Catalog.put_many`."""
@@ -172,7 +181,7 @@ class Admin:
 
     # ------------------------------------------------------------------------------------------------------- details
 
-    async def _holding(self, topics: Sequence[Topic]) -> dict[str, set[int]]:
+    async def holding(self, topics: Sequence[Topic]) -> dict[str, set[int]]:
         """Groups that hold messages, by topic, so that groups that retire empty get no share of the quota.
 
         Without sorted topics, whose groups never retire. Nothing while the store does not answer.

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from emq.observe.admin import Admin
 from emq.topics import families
 from emq.topics.catalog import Catalog
 from emq.topics.families import Family
+from emq.topics.family_catalog import Changed
 from emq.topics.family_rows import Stored
+from emq.topics.model import Topic
+
+AT_ONCE = 1_000
+"""Most topics deleted together."""
 
 
 class Families:
@@ -34,3 +40,42 @@ class Families:
     async def get(self, name: str) -> Stored:
         """Return a family. Raises `UnknownTopic` if there is no such family."""
         return await self._catalog.families.get(name)
+
+    async def topics(self, name: str) -> Sequence[Topic]:
+        """Return the topics of a family, in the order of their names."""
+        return await self._catalog.families.topics(name)
+
+    async def set(self, name: str, changes: Mapping[str, Any], bounds: Mapping[str, Any] | None = None) -> Changed:
+        """Change a family, and its topics in the settings that are not their own; see `FamilyCatalog.change`.
+
+        Args:
+            changes: settings of its topics: `qps`, `group_qps`, `state`, or single options by their names.
+            bounds: fields of `Bounds`.
+        """
+        moves = {"qps", "group_qps"} & changes.keys()
+        holding = await self._admin.holding(await self.topics(name)) if moves else {}
+        changed = await self._catalog.families.change(name, changes, bounds or {}, holding)
+        if moves:
+            # Also topics that have not changed now: an earlier call may have failed half-way.
+            await self._admin.follow(changed.before, changed.after or await self.topics(name))
+        return changed
+
+    async def delete(self, name: str, *, force: bool = False) -> tuple[int, int]:
+        """Delete a family; return how many topics and messages went.
+
+        Args:
+            force: delete its topics, too, with their messages.
+
+        Raises:
+            UnknownTopic: there is no such family.
+            StillConsumed: it has topics, and `force` is not set.
+            StillNamed: other topics name one of its topics as their budget; delete those first.
+        """
+        topics = messages = 0
+        if force:
+            await self.set(name, {}, {"max_topics": 0})  # from now on nobody makes topics
+            while some := (await self.topics(name))[:AT_ONCE]:
+                messages += await self._admin.delete_all(some)
+                topics += len(some)
+        await self._catalog.families.delete(name)
+        return topics, messages

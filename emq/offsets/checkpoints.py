@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -13,6 +13,7 @@ from emq.database import Database, statements, tables
 from emq.database.known_stores import KnownStores
 from emq.groups.offset_tracker import Note
 from emq.storage.marks import Mark
+from emq.topics.model import Topic
 
 T = TypeVar("T")
 
@@ -211,10 +212,22 @@ class CheckpointStore:
         Raises:
             DatabaseUnavailable: try again later.
         """
-        values = {"environment": await self._scope(), "queues": _json(list(queues))}
-        return await self.database.run(
-            lambda c: int(c.execute(statements.catalog(c, "checkpoints_drop"), values).rowcount)
-        )
+        scope = await self._scope()
+        return await self.database.run(lambda connection: _drop(connection, scope, queues))
+
+    async def dropping(self) -> Callable[[sa.Connection, Sequence[Topic]], int]:
+        """Return what forgets all checkpoints of topics within a transaction, as `drop` does."""
+        scope = await self._scope()
+
+        def drop(connection: sa.Connection, topics: Sequence[Topic]) -> int:
+            return _drop(connection, scope, [queue for topic in topics for queue in topic.all_queues()])
+
+        return drop
+
+
+def _drop(connection: sa.Connection, scope: str, queues: Sequence[str]) -> int:
+    values = {"environment": scope, "queues": _json(list(queues))}
+    return int(connection.execute(statements.catalog(connection, "checkpoints_drop"), values).rowcount)
 
 
 def _checkpoints(rows: Iterable[Any]) -> dict[str, Checkpoint]:

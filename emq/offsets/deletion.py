@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from emq.offsets.checkpoints import CheckpointStore
-from emq.offsets.sealing import seal_finished
+from emq.offsets.sealing import seal_finished, sealed
 from emq.runtime import errors
 from emq.runtime.clock import Clock
 from emq.storage import message
@@ -45,6 +45,28 @@ async def under_way(lanes: LaneStore, catalog: Catalog, groups: Collection[str])
         part = known[start : start + CHUNK]
         found.update(g for g, state in zip(part, served(await lanes.inspect(part)), strict=True) if state.sealed)
     return found
+
+
+async def seal_empty(store: Store, checkpoints: CheckpointStore, topics: Sequence[Topic]) -> list[Topic]:
+    """Seal lanes, slots and queues of topics; return the topics of which all queues are sealed.
+
+    The others hold messages that are not finished; some of their queues may be sealed.
+    """
+    await settle_all(store, places_of(topics), LaneVerdict.SEAL, SlotVerdict.SEAL)
+    queues = [queue for topic in topics for queue in topic.all_queues()]
+    is_sealed: dict[str, bool] = {}
+    for start in range(0, len(queues), CHUNK):
+        part = queues[start : start + CHUNK]
+        is_sealed.update(zip(part, await sealed(store.log, checkpoints, part), strict=True))
+    return [topic for topic in topics if all(is_sealed[queue] for queue in topic.all_queues())]
+
+
+async def forget_taken(store: Store, topics: Sequence[Topic]) -> None:
+    """Have the lanes of deleted topics forget which entries operators took."""
+    lanes = [place.lane for place in places_of(topics)]
+    for start in range(0, len(lanes), CHUNK):
+        part = lanes[start : start + CHUNK]
+        served(await store.lanes.settle([LaneSettle(lane, "", LaneVerdict.FORGET) for lane in part]))
 
 
 class Deletion:

@@ -10,7 +10,12 @@ from emq.storage.log_store import LogStore, Trim
 
 
 async def seal_finished(log: LogStore, checkpoints: CheckpointStore, queues: Sequence[str]) -> bool:
-    """Seal queues; return False if one holds unfinished messages. Others may be sealed even then.
+    """Seal queues; return False if one holds unfinished messages. Others may be sealed even then. See `sealed`."""
+    return all(await sealed(log, checkpoints, queues))
+
+
+async def sealed(log: LogStore, checkpoints: CheckpointStore, queues: Sequence[str]) -> list[bool]:
+    """Seal the queues that hold no unfinished message; return for each whether it is sealed.
 
     A store may have lost its last messages, and given their offsets to new ones. So messages below a checkpoint are
     dropped only if the store still has the message that the owner read last. Otherwise the queue stays open until its
@@ -32,4 +37,4 @@ async def seal_finished(log: LogStore, checkpoints: CheckpointStore, queues: Seq
         # Up to the watermark and no further: a message that came later keeps its queue from being sealed.
         mark = checkpoint.marks[0] if checkpoint.marks else None
         trims.append(Trim(queue, checkpoint.watermark, None, seal=True, mark=mark))
-    return all(answer is True for answer in served(await log.trim(trims)))
+    return [answer is True for answer in served(await log.trim(trims))]

@@ -154,6 +154,8 @@ class LogStore(Protocol):
     Attributes:
         first_offset: the offset of the first message of an unused queue.
         max_queue_qps: operations a second that one queue can take, or None if the store names no such limit.
+
+    A store whose seals hold for one instance only has an attribute `forgets_seals = True`. Its topics never sleep.
     """
 
     first_offset: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from emq.runtime import errors, extending
 from emq.storage import folds
 from emq.topics import asking, changing, families, model, rules
-from emq.topics.family_rows import Stored
+from emq.topics.families import Family, differing
 from emq.topics.model import DEFAULT_PRIORITIES, Topic
 
 
@@ -43,13 +43,15 @@ class Admission:
             raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
         return model.split(topic)
 
-    def adopted(self, topic: Topic, there: Mapping[str, Stored]) -> Topic:
-        """Return a new topic with the settings of the family that it lies below, except for its own.
+    def adopted(self, topic: Topic, family: Family | None) -> Topic:
+        """Return a checked topic as one of a family: with the family's settings, except for its own.
+
+        Args:
+            family: None for a topic of no family.
 
         Raises:
             InvalidTopic: these settings do not go together.
         """
-        family = families.above(topic.name, {name: stored.family for name, stored in there.items()})
         if family is None:
             return topic if not topic.own else msgspec.structs.replace(topic, own=())
         return self.checked(family.adopted(topic))
@@ -78,3 +80,33 @@ class Admission:
         """
         changing.validate(topic.name, changes)
         return self.permit(self.checked(changing.kept(topic, changing.merged(topic, changes))), topic)
+
+    def set_for(self, topic: Topic, changes: Mapping[str, Any]) -> Topic:
+        """Return the topic as `changed`; if it belongs to a family, these settings are its own from now on."""
+        after = self.changed(topic, changes)
+        if not topic.family:
+            return after
+        options = differing(after, topic) if "options" in changes else ()
+        return msgspec.structs.replace(after, own=families.ordered({*topic.own, *changes, *options}))
+
+    def inherited(self, topic: Topic, family: Family, names: Collection[str]) -> Topic:
+        """Return the topic with the family's values of these settings, which are not its own any more.
+
+        Raises:
+            InvalidTopic: a setting is unknown, or never changes; or as `changed`.
+        """
+        after = self.changed(topic, families.inherited(topic, family, names))
+        return msgspec.structs.replace(after, own=tuple(name for name in topic.own if name not in names))
+
+    def following(self, topic: Topic, before: Topic, after: Topic) -> Topic:
+        """Return a topic of a family after a change of the family's settings.
+
+        Raises:
+            InvalidTopic: the family's settings do not go together with the topic's own; or as `permit`.
+        """
+        wanted = {name: asking.value(after, name) for name in differing(after, before) if name not in topic.own}
+        if topic.own:
+            return families.settled(self.changed(topic, wanted) if wanted else topic, after)
+        # All settings are the family's, which are checked.
+        same = {"qps": after.qps, "group_qps": after.group_qps, "state": after.state, "options": after.options}
+        return model.split(msgspec.structs.replace(topic, **same))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import sqlalchemy as sa
 
 from emq.database import Database, environment_time
 from emq.runtime import errors
 from emq.runtime.clock import Clock
-from emq.topics import asking, changing, model, row_codec, secret_attributes
+from emq.topics import asking, changing, families, model, row_codec, secret_attributes
 from emq.topics.admission import Admission
 from emq.topics.catalog_change import CatalogChange
 from emq.topics.catalog_reading import CatalogReading
@@ -99,7 +100,7 @@ class Catalog(CatalogReading):
 
         def create(change: CatalogChange) -> list[Topic]:
             present = row_codec.decoded(change.rows.bodies(names))
-            wanted = {name: self._admission.adopted(topic, change.families) for name, topic in names.items()}
+            wanted = {n: self._admission.adopted(t, change.family_of(n, present)) for n, t in names.items()}
             for name in () if exist_ok else present:
                 if model.settings_of(present[name]) != model.settings_of(wanted[name]):
                     other = ", ".join(asking.differences(wanted[name], present[name]).values())
@@ -148,7 +149,7 @@ class Catalog(CatalogReading):
         def updated(topic: Topic) -> Topic:
             if expected_attributes is not None and topic.options.attributes != expected_attributes:
                 raise errors.ChangedMeanwhile(f"topic {name!r} has got other attributes meanwhile; read it again")
-            return self._admission.changed(topic, changes)
+            return self._admission.set_for(topic, changes)
 
         return await self.change(name, updated, draining=draining, also=also)
 
@@ -174,7 +175,9 @@ class Catalog(CatalogReading):
                 return topic
             both = {**there, **changes}
             attributes = {attribute: value for attribute, value in both.items() if value}
-            return self._admission.checked(changing.merged(topic, {"attributes": attributes}))
+            after = self._admission.checked(changing.merged(topic, {"attributes": attributes}))
+            own = families.ordered({*topic.own, "attributes"}) if topic.family else ()
+            return msgspec.structs.replace(after, own=own)
 
         return await self.change(name, changed, also=also)
 
@@ -202,7 +205,7 @@ class Catalog(CatalogReading):
             found: list[Topic] = []
             for name, topic in row_codec.readable_ones(bodies.items()).items():
                 if wanted := changes(topic):
-                    after = self._admission.changed(topic, wanted)
+                    after = change.followed(self._admission.set_for(topic, wanted))
                     found.append(changing.divided(topic, after, draining.get(name), change.now_s))
             change.save(found)
             return found
@@ -238,7 +241,7 @@ class Catalog(CatalogReading):
             before = change.rows.topic(name)
             if expected is not None and before != expected:
                 return before
-            wanted = changed(before)
+            wanted = change.followed(changed(before))
             topic = changing.divided(before, wanted, draining, change.now_s)
             change.save([topic])
             if also is not None and wanted is not before:
@@ -282,7 +285,8 @@ class Catalog(CatalogReading):
 
         def put(change: CatalogChange) -> list[Topic]:
             present = row_codec.decoded(change.rows.bodies(topic.name for topic in checked))
-            wanted = {t.name: secret_attributes.unmasked(t, present.get(t.name)) for t in checked}
+            unmasked = {t.name: secret_attributes.unmasked(t, present.get(t.name)) for t in checked}
+            wanted = {n: self._admission.adopted(t, change.family_of(n, present)) for n, t in unmasked.items()}
             for name, topic in wanted.items():
                 self._admission.permit(topic, present.get(name))
             known = {

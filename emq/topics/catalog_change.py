@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from emq.topics import budgets, changing
+from emq.topics import budgets, changing, families
 from emq.topics.catalog_rows import TopicRows
+from emq.topics.families import Family
 from emq.topics.family_rows import Stored, counts
 from emq.topics.model import Topic
 
@@ -65,6 +66,13 @@ class CatalogChange:
             self.rows.families.count(family, more)
         return [changing.created(topic, now_s) for topic in new], named
 
+    def before_ms(self, age_s: float) -> int:
+        """Return a version that was not yet given out `age_s` seconds ago, or was the last one then.
+
+        Versions are at least the time in milliseconds; changes may count them up faster, which makes rows look younger.
+        """
+        return int((self.now_s - age_s) * 1000)
+
     def bury(self, topics: Sequence[Topic]) -> None:
         """Delete topics; see `TopicRows.bury`."""
         self.rows.bury(self.version, [topic.name for topic in topics], self.now_s)
@@ -75,6 +83,18 @@ class CatalogChange:
         """Raise `UnknownTopic` if the budget that a family gives to its topics does not exist."""
         if (budget := topic.options.budget) is not None:
             self.rows.topic(budget)
+
+    def family_of(self, name: str, present: Mapping[str, Topic]) -> Family | None:
+        """Return the family of a topic that is among those present, or to which a new topic will belong."""
+        if (topic := present.get(name)) is None:
+            return families.above(name, {each: stored.family for each, stored in self.families.items()})
+        return self.families[topic.family].family if topic.family else None
+
+    def followed(self, topic: Topic) -> Topic:
+        """Return the topic; see `families.settled`."""
+        if "state" not in topic.own:
+            return topic
+        return families.settled(topic, self.families[topic.family].family.topic)
 
     def save(self, topics: Iterable[Topic]) -> None:
         """Write topics; raises as `TopicRows.save`."""

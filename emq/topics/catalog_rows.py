@@ -105,7 +105,13 @@ class TopicRows:
         return found
 
     def check_unnamed(self, topic: Topic) -> None:
-        """Raise `StillNamed` if other topics name this one as their budget; reads many rows if a topic ever did."""
+        """Raise `StillNamed` if other topics or families name this one as their budget.
+
+        Reads many rows if a topic ever did.
+        """
+        for name, stored in self.families.all().items():
+            if stored.family.topic.options.budget == topic.name:
+                raise errors.StillNamed(f"topic {topic.name!r} is the budget of family {name!r}; delete that one first")
         if topic.shared_s and (named_by := self._naming(topic.name)):
             names = ", ".join(map(repr, named_by[:3])) + (" ..." if len(named_by) > 3 else "")
             raise errors.StillNamed(
@@ -126,6 +132,29 @@ class TopicRows:
             text = msgspec.json.encode(rows).decode()
             values = {"environment": self._environment, "version": version, "rows": text}
             self.connection.execute(statements.catalog(self.connection, "topics_save"), values)
+
+    def versions(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the versions of topics' rows by name, of those among the names that exist."""
+        wanted, found = [*names], dict[str, int]()
+        for start in range(0, len(wanted), AT_ONCE):
+            named = _table.c.name.in_(wanted[start : start + AT_ONCE])
+            rows = self.connection.execute(sa.select(_table.c.name, _table.c.version).where(self._live(), named))
+            found |= {row.name: row.version for row in rows}
+        return found
+
+    def drop_buried(self, before: int, limit: int) -> int:
+        """Drop rows of topics that were deleted before a version; return their number.
+
+        Whoever follows the catalog from before that version cannot learn of these deletions any more; see
+        `TopicChanges`.
+        """
+        old = sa.and_(_table.c.environment == self._environment, _table.c.live == 0, _table.c.version < before)
+        names = list(self.connection.execute(sa.select(_table.c.name).where(old).limit(limit)).scalars())
+        for start in range(0, len(names), AT_ONCE):
+            self.connection.execute(sa.delete(_table).where(old, _table.c.name.in_(names[start : start + AT_ONCE])))
+        if names:
+            self.changes.forget(before)
+        return len(names)
 
     def bury(self, version: int, names: Sequence[str], now_s: float) -> None:
         """Mark topics' rows as deleted at `now_s`, and drop the topics' passages."""

@@ -16,7 +16,7 @@ import msgspec
 
 from emq.runtime import errors, inputs
 from emq.topics import asking, changing, rules
-from emq.topics.model import Topic, settings_of
+from emq.topics.model import State, Topic, settings_of
 from emq.topics.options import means
 
 SETTINGS = (*asking.SETTINGS, "state")
@@ -183,6 +183,14 @@ def _outside(alphabet: str) -> re.Pattern[str]:
     return re.compile(f"[^{listed}]")
 
 
+def with_bounds(bounds: Bounds, given: Mapping[str, Any]) -> Bounds:
+    """Return bounds with some of them replaced. Raises `InvalidTopic` if there is no bound of a name."""
+    for name in given:
+        if name not in BOUNDS:
+            raise errors.InvalidTopic(f"a family has no bound {name!r}{changing.alike(name, BOUNDS)}")
+    return msgspec.structs.replace(bounds, **given)
+
+
 def differing(topic: Topic, other: Topic) -> list[str]:
     """Return the names of the settings in which two topics differ."""
     return [name for name in SETTINGS if asking.value(topic, name) != asking.value(other, name)]
@@ -191,6 +199,17 @@ def differing(topic: Topic, other: Topic) -> list[str]:
 def ordered(names: Collection[str]) -> tuple[str, ...]:
     """Return names of settings in the order of `SETTINGS`, each once."""
     return tuple(name for name in SETTINGS if name in names)
+
+
+def settled(topic: Topic, family: Topic) -> Topic:
+    """Return a topic of a family; its state is not its own any more if it and the family are active.
+
+    So a topic that was paused by itself stays paused while its family is paused and resumed; once it is resumed by
+    itself, it follows the family again.
+    """
+    if "state" not in topic.own or not topic.state == family.state == State.ACTIVE:
+        return topic
+    return msgspec.structs.replace(topic, own=tuple(name for name in topic.own if name != "state"))
 
 
 def above(name: str, families: Mapping[str, Family]) -> Family | None:

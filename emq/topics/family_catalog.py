@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
+import sqlalchemy as sa
 
-from emq.runtime import errors
-from emq.topics import families, model, row_codec
+from emq.runtime import errors, plurals
+from emq.topics import changing, families, model, row_codec
 from emq.topics.admission import Admission
 from emq.topics.catalog_change import CatalogChange
 from emq.topics.catalog_rows import TopicRows
@@ -17,6 +18,13 @@ from emq.topics.family_rows import Stored
 from emq.topics.model import State, Topic
 
 T = TypeVar("T")
+
+BURIED_S = 600.0
+"""Least seconds for which the catalog keeps the row of a deleted topic. A topic of its name that is created within the
+first two seconds needs it for its cap; whoever follows the catalog more slowly than this reads all of it again."""
+
+MOST_DROPPED = 2_000
+"""Most such rows dropped in one transaction."""
 
 
 class Rows(Protocol):
@@ -125,6 +133,130 @@ class FamilyCatalog:
             return found
 
         return {**refused, **await self._rows.write_rows(make)}
+
+    async def change(
+        self,
+        name: str,
+        changes: Mapping[str, Any],
+        bounds: Mapping[str, Any],
+        draining: Mapping[str, Collection[int] | None],
+    ) -> Changed:
+        """Change settings and bounds of a family, and of its topics those that are not their own, all or none.
+
+        Args:
+            changes: as for `Catalog.update`.
+            bounds: fields of `Bounds`.
+            draining: as for `Catalog.update_many`.
+
+        Raises:
+            UnknownTopic: there is no such family.
+            InvalidTopic: a setting is unknown, may not change, is out of range, or does not go together with a topic's
+                own settings; nothing was changed.
+            DatabaseUnavailable: try again later.
+        """
+        changing.validate(name, changes)
+
+        def change(change: CatalogChange) -> Changed:
+            before = change.rows.families.get(name).family
+            settings = model.settings_of(self._admission.changed(before.topic, changes))
+            after = self.checked(Family(settings, families.with_bounds(before.bounds, bounds)))
+            change.rows.families.save(after, is_new=False)
+            if not families.differing(after.topic, before.topic):
+                return Changed(after, (), ())
+            known = members(change.rows, name)
+            made = [
+                changing.divided(
+                    topic,
+                    self._admission.following(topic, before.topic, after.topic),
+                    draining.get(topic.name),
+                    change.now_s,
+                )
+                for topic in known
+            ]
+            pairs = [(old, new) for old, new in zip(known, made, strict=True) if old != new]
+            change.save(new for _, new in pairs)
+            return Changed(after, [old for old, _ in pairs], [new for _, new in pairs])
+
+        return await self._rows.write_rows(change)
+
+    async def inherit(self, topic: str, names: Collection[str], draining: Collection[int] | None = None) -> Topic:
+        """Give a topic its family's values of settings that were its own; return the topic.
+
+        Args:
+            names: the settings.
+            draining: as for `Catalog.update`.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            InvalidTopic: the topic belongs to no family, or a setting is unknown or never changes.
+            DatabaseUnavailable: try again later.
+        """
+
+        def inherit(change: CatalogChange) -> Topic:
+            before = change.rows.topic(topic)
+            if not before.family:
+                raise errors.InvalidTopic(f"topic {topic!r} belongs to no family, so it has nothing to take back")
+            after = self._admission.inherited(before, change.rows.families.get(before.family).family, names)
+            after = changing.divided(before, after, draining, change.now_s)
+            change.save([after])
+            return after
+
+        return await self._rows.write_rows(inherit)
+
+    async def delete(self, name: str) -> None:
+        """Delete a family that has no topics.
+
+        Raises:
+            UnknownTopic: there is no such family.
+            StillConsumed: it has topics.
+            DatabaseUnavailable: try again later.
+        """
+
+        def delete(change: CatalogChange) -> None:
+            if live := change.rows.families.get(name).live:
+                raise errors.StillConsumed(
+                    f"family {name!r} has {plurals.count(live, 'topic')}; wait until they are empty and idle, or "
+                    "delete the family with force"
+                )
+            change.rows.families.delete(name)
+
+        await self._rows.write_rows(delete)
+
+    async def versions(self, names: Collection[str]) -> dict[str, int]:
+        """Return numbers that change whenever somebody writes these topics' rows; see `forget`."""
+        return await self._rows.read_rows(lambda rows: rows.versions(names))
+
+    async def forget(
+        self, versions: Mapping[str, int], also: Callable[[sa.Connection, Sequence[Topic]], object]
+    ) -> set[str]:
+        """Delete topics whose rows nobody has written since `versions`; return their names.
+
+        Somebody who needs a topic writes its row before he opens its queues (`awaken`). So of him and a host that has
+        found the topic empty and sealed it, the one whose change comes first wins.
+
+        Args:
+            also: writes more in the same transaction, for the topics that are deleted.
+
+        Raises:
+            DatabaseUnavailable: try again later.
+        """
+
+        def forget(change: CatalogChange) -> set[str]:
+            now = change.rows.versions(versions)
+            same = [name for name, version in versions.items() if now.get(name) == version]
+            topics = row_codec.readable_ones(change.rows.bodies(same).items())
+            change.bury([*topics.values()])
+            also(change.rows.connection, [*topics.values()])
+            change.rows.drop_buried(change.before_ms(BURIED_S), MOST_DROPPED)
+            return set(topics)
+
+        return await self._rows.write_rows(forget) if versions else set()
+
+    async def drop_buried(self) -> int:
+        """Drop rows of topics that were deleted more than `BURIED_S` ago; return their number."""
+        return await self._rows.write_rows(
+            lambda change: change.rows.drop_buried(change.before_ms(BURIED_S), MOST_DROPPED)
+        )
 
     async def awaken(self, name: str) -> Topic | None:
         """Let whoever is about to delete an empty topic of a family know that it is needed; return the topic.

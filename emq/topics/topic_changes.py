@@ -16,6 +16,9 @@ _table = tables.topics
 VERSION = "catalog_version"
 """The key of the catalog's version in `emq_meta`."""
 
+FORGOTTEN = "catalog_forgotten"
+"""The key of the version before which the catalog has dropped the rows of deleted topics."""
+
 
 class Changes(NamedTuple):
     """The changes of the catalog since a version. Apply `deleted` first, then `changed`.
@@ -25,7 +28,8 @@ class Changes(NamedTuple):
         changed: topics created or updated since, as they are now, without those that this version of EMQ cannot read.
         deleted: names of topics deleted since, or changed so that this version cannot read them; a topic that was
             created again is in `changed`, too.
-        all: True if the database has lost changes up to the version asked from; `changed` then has all existing topics.
+        all: True if the database does not know any more what has changed since that version: it has lost its last
+            changes, or has dropped the rows of topics deleted long ago. `changed` then has all existing topics.
     """
 
     version: int
@@ -48,8 +52,8 @@ class ChangedNames(NamedTuple):
         version: the version to ask from next time.
         changed: created, updated or deleted since.
         deleted: those of them that were deleted since; they may have been created again.
-        all: True if the database has lost changes up to the version asked from; any topic may have changed, and no name
-            is told.
+        all: True if the database does not know any more what has changed, see `Changes`; any topic may have changed,
+            and no name is told.
     """
 
     version: int
@@ -89,12 +93,16 @@ class TopicChanges:
         return ChangedNames(now, [row.name for row in rows], [row.name for row in rows if row.deleted_at > version])
 
     def _after(self, version: int) -> tuple[int, bool]:
-        """Return the version now, and whether it is before the one that the caller knows, since changes were lost.
+        """Return the version now, and whether the database cannot tell what has changed since the caller's version.
 
         Ask this before you read rows: a change that is committed in between is then reported again, never skipped.
         """
-        now = self.version()
-        return now, now < version
+        now, forgotten = database.read_values(self._connection, self._environment, VERSION, FORGOTTEN)
+        return now, now < version or 0 < version < forgotten
+
+    def forget(self, before: int) -> None:
+        """Note that rows of topics deleted before a version are gone."""
+        database.next_value(self._connection, self._environment, FORGOTTEN, before)
 
     def _changed(self, since: int, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
         """Return the query for the rows that changed after a version."""

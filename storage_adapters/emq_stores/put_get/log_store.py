@@ -41,7 +41,10 @@ class PutGetLogStore:
 
     Attributes:
         polls: finds news of exhausted queues; somebody must `run` it.
+        forgets_seals: see `emq.storage.log_store.LogStore`.
     """
+
+    forgets_seals = True
 
     def __init__(self, client: PutGetClient, environment: Environment, options: Options | None = None) -> None:
         self._options = options or Options()

@@ -70,6 +70,8 @@ CREATE TABLE emq_topics (
 )
  WITHOUT ROWID;
 
+CREATE INDEX emq_topics_buried ON emq_topics (environment, version) WHERE live = 0;
+
 CREATE INDEX emq_topics_version ON emq_topics (environment, version);
 
 CREATE TABLE emq_tree_nodes (
@@ -163,6 +165,8 @@ CREATE TABLE emq_topics (
     deleted_at BIGINT NOT NULL,
     PRIMARY KEY (environment, name)
 );
+
+CREATE INDEX emq_topics_buried ON emq_topics (environment, version) WHERE live = 0;
 
 CREATE INDEX emq_topics_version ON emq_topics (environment, version);
 

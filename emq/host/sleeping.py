@@ -1,0 +1,169 @@
+"""The sleeping loop: deletes topics of families that are empty and idle; the next publish makes them again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from emq.groups.owned import OwnedTopic
+from emq.host.catalog_loop import CatalogLoop
+from emq.host.changing_topics import ChangingTopics
+from emq.host.surroundings import Storage
+from emq.offsets import deletion
+from emq.offsets.emptiness import empty_ones
+from emq.quota.counter import own_counter
+from emq.runtime import errors, pace
+from emq.runtime.clock import Clock
+from emq.topics import opening
+from emq.topics.families import Bounds
+from emq.topics.family_catalog import BURIED_S
+from emq.topics.model import Topic
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""Seconds between two steps of a pass over the topics."""
+
+PASS_S = 5.0
+"""Seconds between two passes."""
+
+LOOKED_AT = 2_000
+"""Topics looked at in one step, in this host's memory only."""
+
+AT_ONCE = 500
+"""Most topics put to sleep in one step: with a few calls to the store, and one transaction."""
+
+
+class _Seen(NamedTuple):
+    """A topic as it was at an earlier look.
+
+    Attributes:
+        mark: changes with every message that is read or started.
+        since_s: the time of the first look that found this mark.
+    """
+
+    mark: tuple[int, int]
+    since_s: float
+
+
+class Sleeping:
+    """Puts topics of families to sleep: those without settings of their own whose first group this host owns.
+
+    A pass over these topics compares what they have read and started with what they had at the pass before. A topic
+    that has done nothing for its family's `idle_s`, and for its own `dedupe_s`, is looked at in the store. If it holds
+    nothing, it is deleted as an operator deletes an empty topic: the store seals its lanes and queues, unless they
+    hold something; the host counts again; then the catalog forgets the topic, unless somebody has written its row
+    meanwhile. A publish at the same moment is refused, and its producer writes the row or makes the topic again, so
+    that no message is lost.
+
+    Sorted topics sleep only with merge "key": other programs may write bare contents to slots, and know no catalog.
+    A topic that is the budget of others does not sleep. A store whose seals hold for one process only has no sleep.
+    """
+
+    def __init__(self, storage: Storage, known: ChangingTopics, catalog: CatalogLoop, clock: Clock) -> None:
+        self._store = storage.store
+        self._catalog = storage.catalog
+        self._checkpoints = storage.checkpoints
+        self._known = known
+        self._followed = catalog
+        self._clock = clock
+        self._seen: dict[str, _Seen] = {}
+        self._bounds: Mapping[str, Bounds] = {}
+        self._bounds_version = -1
+        self._buries_s: float | None = None
+        self.slept = 0
+
+    async def watch(self) -> None:
+        """Look at the topics of families, in passes. Ends by cancellation."""
+        if getattr(self._store.log, "forgets_seals", False):
+            return
+        while True:
+            if self._buries_s is None:
+                await self._known.until_some_sleep()
+            await pace.rest(PASS_S)
+            try:
+                await self._pass()
+                await self._drop_buried()
+            except (errors.StoreUnavailable, errors.StoreFull, errors.DatabaseUnavailable) as exc:
+                log.info("%s; topics that are idle stay for now", exc)
+
+    async def _pass(self) -> None:
+        seen, due = dict[str, _Seen](), list[Topic]()
+        for looked_at, owner in enumerate(self._known.sleepy(), 1):
+            self._look(owner, seen, due)
+            if len(due) >= AT_ONCE or looked_at % LOOKED_AT == 0:
+                await self._sleep_those_due(due, seen)
+                await pace.rest(LOOK_S)
+        await self._sleep_those_due(due, seen)
+        self._seen = seen
+
+    def _look(self, owner: OwnedTopic, seen: dict[str, _Seen], due: list[Topic]) -> None:
+        """Note what a topic has done; add it to those due if it has done nothing for long."""
+        topic, now_s = owner.topic, self._clock.now()
+        mark = _mark(owner)
+        before = self._seen.get(topic.name)
+        if before is None or before.mark != mark or owner.in_flight:
+            before = _Seen(mark, now_s)
+        bounds = self._bounds.get(topic.family)
+        idle_s = now_s - before.since_s
+        if bounds is None or bounds.idle_s is None or idle_s < max(bounds.idle_s, topic.options.dedupe_s):
+            seen[topic.name] = before
+            return
+        seen[topic.name] = _Seen(mark, now_s)  # if it holds something, look again when it has been idle as long again
+        due.append(topic)
+
+    async def _sleep_those_due(self, due: list[Topic], seen: dict[str, _Seen]) -> None:
+        if self._followed.version != self._bounds_version:
+            self._bounds_version = self._followed.version
+            families = await self._catalog.families.list()
+            self._bounds = {stored.family.name: stored.family.bounds for stored in families}
+        for start in range(0, len(due), AT_ONCE):
+            await self.sleep(due[start : start + AT_ONCE])
+        due.clear()
+
+    async def sleep(self, topics: Sequence[Topic]) -> set[str]:
+        """Delete those of the topics that hold nothing; return their names.
+
+        Raises:
+            StoreUnavailable, StoreFull, DatabaseUnavailable: try again later; some may be sealed until somebody
+                publishes to them.
+        """
+        versions = await self._catalog.families.versions([topic.name for topic in topics])
+        empty = await self._empty([topic for topic in topics if topic.name in versions])
+        if not empty:
+            return set()
+        still: Sequence[Topic] = ()
+        try:
+            still = await self._empty(await deletion.seal_empty(self._store, self._checkpoints, empty))
+        finally:  # the others have got a message in this moment
+            await opening.opened(self._store, [topic for topic in empty if topic not in still])
+        drop = await self._checkpoints.dropping()
+        # If the answer is lost, the topics may be gone. So they stay sealed: whoever publishes to one opens it.
+        slept = await self._catalog.families.forget({topic.name: versions[topic.name] for topic in still}, drop)
+        await opening.opened(self._store, [topic for topic in still if topic.name not in slept])
+        await deletion.forget_taken(self._store, [topic for topic in still if topic.name in slept])
+        if slept:
+            self.slept += len(slept)
+            self._buries_s = self._clock.now()
+        return slept
+
+    async def _empty(self, topics: Sequence[Topic]) -> list[Topic]:
+        now_ms = int(self._clock.now() * 1000)
+        return await empty_ones(self._store, self._checkpoints, topics, now_ms)
+
+    async def _drop_buried(self) -> None:
+        """Drop the rows of topics that slept long ago, once this host has put none to sleep for as long."""
+        if self._buries_s is None or self._clock.now() < self._buries_s + BURIED_S + PASS_S:
+            return
+        if await self._catalog.families.drop_buried() == 0:
+            self._buries_s = None
+
+
+def _mark(owner: OwnedTopic) -> tuple[int, int]:
+    read = started = 0
+    for group in owner.groups.values():
+        started += own_counter(group.counter).reserved
+        for queue in group.queues:
+            read += queue.position
+    return read, started
