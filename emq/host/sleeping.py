@@ -10,12 +10,10 @@ from emq.groups.owned import OwnedTopic
 from emq.host.catalog_loop import CatalogLoop
 from emq.host.changing_topics import ChangingTopics
 from emq.host.surroundings import Storage
-from emq.offsets import deletion
-from emq.offsets.emptiness import empty_ones
+from emq.offsets.sleep import put_to_sleep
 from emq.quota.counter import own_counter
 from emq.runtime import errors, pace
 from emq.runtime.clock import Clock
-from emq.topics import opening
 from emq.topics.families import Bounds
 from emq.topics.family_catalog import BURIED_S
 from emq.topics.model import Topic
@@ -51,11 +49,9 @@ class Sleeping:
     """Puts topics of families to sleep: those without settings of their own whose first group this host owns.
 
     A pass over these topics compares what they have read and started with what they had at the pass before. A topic
-    that has done nothing for its family's `idle_s`, and for its own `dedupe_s`, is looked at in the store. If it holds
-    nothing, it is deleted as an operator deletes an empty topic: the store seals its lanes and queues, unless they
-    hold something; the host counts again; then the catalog forgets the topic, unless somebody has written its row
-    meanwhile. A publish at the same moment is refused, and its producer writes the row or makes the topic again, so
-    that no message is lost.
+    that has done nothing for its family's `idle_s`, and for its own `dedupe_s`, is looked at in the store, and put to
+    sleep if it holds nothing (`emq.offsets.sleep`). If it holds something, such as a schedule or a dead letter, the
+    host looks again after the same time. There is no timer for each topic, and no work for topics of no family.
 
     Sorted topics sleep only with merge "key": other programs may write bare contents to slots, and know no catalog.
     A topic that is the budget of others does not sleep. A store whose seals hold for one process only has no sleep.
@@ -119,38 +115,14 @@ class Sleeping:
             families = await self._catalog.families.list()
             self._bounds = {stored.family.name: stored.family.bounds for stored in families}
         for start in range(0, len(due), AT_ONCE):
-            await self.sleep(due[start : start + AT_ONCE])
+            await self._sleep(due[start : start + AT_ONCE])
         due.clear()
 
-    async def sleep(self, topics: Sequence[Topic]) -> set[str]:
-        """Delete those of the topics that hold nothing; return their names.
-
-        Raises:
-            StoreUnavailable, StoreFull, DatabaseUnavailable: try again later; some may be sealed until somebody
-                publishes to them.
-        """
-        versions = await self._catalog.families.versions([topic.name for topic in topics])
-        empty = await self._empty([topic for topic in topics if topic.name in versions])
-        if not empty:
-            return set()
-        still: Sequence[Topic] = ()
-        try:
-            still = await self._empty(await deletion.seal_empty(self._store, self._checkpoints, empty))
-        finally:  # the others have got a message in this moment
-            await opening.opened(self._store, [topic for topic in empty if topic not in still])
-        drop = await self._checkpoints.dropping()
-        # If the answer is lost, the topics may be gone. So they stay sealed: whoever publishes to one opens it.
-        slept = await self._catalog.families.forget({topic.name: versions[topic.name] for topic in still}, drop)
-        await opening.opened(self._store, [topic for topic in still if topic.name not in slept])
-        await deletion.forget_taken(self._store, [topic for topic in still if topic.name in slept])
-        if slept:
+    async def _sleep(self, topics: Sequence[Topic]) -> None:
+        now_ms = int(self._clock.now() * 1000)
+        if slept := await put_to_sleep(self._store, self._catalog, self._checkpoints, topics, now_ms):
             self.slept += len(slept)
             self._buries_s = self._clock.now()
-        return slept
-
-    async def _empty(self, topics: Sequence[Topic]) -> list[Topic]:
-        now_ms = int(self._clock.now() * 1000)
-        return await empty_ones(self._store, self._checkpoints, topics, now_ms)
 
     async def _drop_buried(self) -> None:
         """Drop the rows of topics that slept long ago, once this host has put none to sleep for as long."""

@@ -1,0 +1,154 @@
+"""A host lets idle topics of families sleep, and they wake with all promises kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from emq.host import sleeping
+from emq.observe.families import Families
+from emq.runtime import errors
+from emq.topics.families import Bounds, Family
+from emq.topics.family_catalog import BURIED_S
+from emq.topics.model import Topic, TopicOptions
+from support.rig import Rig, Seen, rig, starts_per_second
+from support.virtual import virtual
+
+IDLE_S = 10.0
+SOON_S = IDLE_S + 3 * sleeping.PASS_S
+"""Seconds in which an idle topic has surely gone to sleep."""
+
+
+async def family(r: Rig, qps: float = 50.0, idle_s: float | None = IDLE_S, **settings: Any) -> Families:
+    families = Families(r.catalog, r.admin)
+    topic = Topic("f.*", qps, priorities=("high", "low"), options=TopicOptions(**settings))
+    await families.create(Family(topic, Bounds(idle_s=idle_s)))
+    return families
+
+
+async def names(r: Rig) -> list[str]:
+    return [*await r.catalog.names("f.*")]
+
+
+@virtual
+async def test_topics_that_are_empty_and_idle_go_and_what_differs_or_holds_something_stays() -> None:
+    async with rig() as r:
+        families = await family(r)
+        await r.topic("plain")
+        seen = Seen()
+        async with r.consuming(seen) as host:
+            for i in range(40):
+                await r.producer.publish(f"f.{i}", b"")
+            await r.producer.publish("f.own", b"")
+            await r.producer.publish("f.schedule", b"", delay_ms=3_600_000)
+            await r.admin.update("f.own", max_attempts=3)
+            await asyncio.sleep(SOON_S)
+            assert await names(r) == ["f.own", "f.schedule"]
+            assert len(seen) == 41
+            assert host.sleeping.slept == 40
+            assert (await families.get("f.*")).live == 2
+            saved = await r.checkpoints.load_all()
+            assert {name.split("/")[0] for name in saved} <= {"f.own", "f.schedule"}
+            for i in range(40):
+                await r.producer.publish(f"f.{i}", b"again")
+            await asyncio.sleep(5)
+            assert Counter(seen.payloads) == {b"": 41, b"again": 40}
+
+
+@virtual
+async def test_a_busy_topic_does_not_sleep_however_it_is_busy() -> None:
+    """By its queues, or by delayed messages alone, of which none waits when the host looks."""
+    async with rig() as r:
+        await family(r)
+        async with r.consuming(Seen()) as host:
+            for _ in range(12):
+                await r.producer.publish("f.queue", b"")
+                await r.producer.publish("f.lane", b"", delay_ms=1_000)
+                await asyncio.sleep(IDLE_S - 2)
+            assert host.sleeping.slept == 0
+            await asyncio.sleep(SOON_S)
+            assert host.sleeping.slept == 2
+
+
+@pytest.mark.parametrize("pacing", ["window", "smooth"])
+@virtual
+async def test_the_cap_holds_in_every_second_while_a_topic_sleeps_and_wakes(pacing: str) -> None:
+    qps = 7
+    async with rig() as r:
+        await family(r, qps, 5.0, pacing=pacing)
+        seen = Seen()
+        async with r.consuming(seen, "a"), r.consuming(seen, "b", catalog_poll_s=0.4):
+            count = 0
+            for _ in range(6):
+                await r.producer.publish_many("f.x", [b""] * 3 * qps)
+                count += 3 * qps
+                while await names(r):
+                    await asyncio.sleep(0.01)
+            await r.producer.publish_many("f.x", [b""] * 3 * qps)
+            await asyncio.sleep(8)
+        assert len(seen) == count + 3 * qps
+        assert max(starts_per_second(seen.deliveries).values()) <= (qps if pacing == "window" else qps + 2)
+
+
+@virtual
+async def test_a_topic_that_remembers_ids_sleeps_only_when_it_has_forgotten_them() -> None:
+    async with rig() as r:
+        await family(r, dedupe_s=60.0)
+        seen = Seen()
+        async with r.consuming(seen):
+            await r.producer.publish("f.x", b"", message_id="one")
+            await asyncio.sleep(50)
+            await r.producer.publish("f.x", b"", message_id="one")
+            await asyncio.sleep(5)
+            assert len(seen) == 1
+            await asyncio.sleep(60 + SOON_S)
+            assert await names(r) == []
+
+
+@virtual
+async def test_a_topic_of_a_family_that_is_a_budget_does_not_sleep() -> None:
+    async with rig() as r:
+        await family(r)
+        await r.producer.publish("f.budget", b"")
+        await r.topic("below", budget="f.budget")
+        async with r.consuming(Seen()):
+            await asyncio.sleep(3 * SOON_S)
+            assert await names(r) == ["f.budget"]
+        with pytest.raises(errors.StillNamed):
+            await r.admin.delete("f.budget")
+
+
+@virtual
+async def test_with_idle_s_none_no_topic_goes() -> None:
+    async with rig() as r:
+        await family(r, idle_s=None)
+        await r.producer.publish("f.x", b"")
+        async with r.consuming(Seen()) as host:
+            await asyncio.sleep(600)
+            assert (host.sleeping.slept, await names(r)) == (0, ["f.x"])
+
+
+@virtual
+async def test_a_host_drops_the_rows_of_topics_that_slept_and_then_does_nothing() -> None:
+    async with rig() as r:
+        await family(r)
+        async with r.consuming(Seen()) as host:
+            for i in range(5):
+                await r.producer.publish(f"f.{i}", b"")
+            await asyncio.sleep(SOON_S)
+            assert host.sleeping.slept == 5
+            assert await rows(r) == 5
+            await asyncio.sleep(BURIED_S + 4 * sleeping.PASS_S)
+            assert await rows(r) == 0
+            version = await r.catalog.version()
+            await asyncio.sleep(2 * BURIED_S)
+            assert await r.catalog.version() == version
+
+
+async def rows(r: Rig) -> int:
+    import sqlalchemy as sa
+
+    return await r.db.run(lambda c: int(c.execute(sa.text("SELECT count(*) FROM emq_topics")).scalar_one()))
