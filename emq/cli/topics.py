@@ -297,7 +297,7 @@ async def export(
     file: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file instead.")] = None,
     secrets: Annotated[bool, typer.Option("--secrets", help="With the secrets of push, for a backup.")] = False,
 ) -> None:
-    """Print topics as a file for `emq topic import`, which keeps secrets that are masked in the file.
+    """Print topics and families as a file for `emq topic import`, which keeps secrets that are masked in the file.
 
     Example: emq topic export 'shop.*' -o topics.toml
     """
@@ -306,7 +306,10 @@ async def export(
     from emq.topics import catalog_file
 
     async with session.app() as opened:
-        text = catalog_file.dump(await opened.catalog.matching(pattern), fmt, secrets=secrets)
+        topics, families = await opened.catalog.list(pattern), await opened.families.matching(pattern)
+        if not families:  # then a name without a topic is a mistake
+            topics = [*await opened.catalog.matching(pattern)]
+        text = catalog_file.dump(topics, fmt, families, secrets=secrets)
     if file is None:
         typer.echo(text, nl=False)
         return
@@ -323,6 +326,8 @@ async def import_(
 ) -> None:
     """Create or update the topics in a file, all of them or none; other topics stay as they are.
 
+    Families in the file come first, one by one.
+
     Example: emq topic import topics.toml
     """
     from emq.cli import topic_settings
@@ -332,18 +337,23 @@ async def import_(
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as exc:
         raise errors.EMQError(f"cannot read {file}: {exc.strerror if isinstance(exc, OSError) else exc}") from exc
-    asked = catalog_file.load(text, "json" if file.suffix == ".json" else "toml")
-    for topic in asked:
+    asked, families = catalog_file.load_all(text, "json" if file.suffix == ".json" else "toml")
+    for topic in [*asked, *(family.topic for family in families)]:
         if secret_attributes.MASK not in topic.options.attributes.values():
             topic_settings.check(topic, session.settings)
     async with session.app(create=True) as opened:
+        for family in families:
+            stored = topic_settings.stored(family.topic, session.settings)
+            await opened.families.put(msgspec.structs.replace(family, topic=stored))
         there = {topic.name: topic for topic in await opened.catalog.list()}
         for i, topic in enumerate(asked):
             topic = secret_attributes.unmasked(topic, there.get(topic.name))
             topic_settings.check(topic, session.settings)
             asked[i] = topic_settings.stored(topic, session.settings)
         topics = await opened.admin.put_many(asked)
-    session.say(f"{output.count(len(topics), 'topic')} from {file}", {"topics": [t.name for t in topics]})
+    of_families = f"{output.count(len(families), 'family', 'families')} and " if families else ""
+    data = {"topics": [t.name for t in topics], **({"families": [f.name for f in families]} if families else {})}
+    session.say(f"{of_families}{output.count(len(topics), 'topic')} from {file}", data)
 
 
 async def _set_state(
@@ -367,11 +377,13 @@ async def _set_state(
 
 def _is_as_asked(made: Topic, asked: Topic) -> bool:
     """Return whether a topic has the requested settings; slots and priorities of a sorted one follow from others."""
-    from emq.topics import model
+    from emq.topics import asking, model
 
+    if made.family:
+        return not asking.differences(asked, made, asked.own)
     if asked.is_sorted:
         asked = msgspec.structs.replace(asked, slots=model.split(asked).slots, priorities=())
-    return model.settings_of(made) == asked
+    return model.settings_of(made) == model.settings_of(asked)
 
 
 def _data(topic: Topic) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emq.observe.admin import Admin
-from emq.topics import families
+from emq.topics import families, family_file, secret_attributes
 from emq.topics.catalog import Catalog
 from emq.topics.families import Family
 from emq.topics.family_catalog import Changed
@@ -31,6 +32,10 @@ class Families:
     async def list(self) -> Sequence[Stored]:
         """Return all families, each with the number of its topics."""
         return await self._catalog.families.list()
+
+    async def matching(self, pattern: str) -> Sequence[Family]:
+        """Return the families whose names match a shell pattern."""
+        return [stored.family for stored in await self.list() if fnmatch.fnmatchcase(stored.family.name, pattern)]
 
     async def above(self, topic: str) -> Family | None:
         """Return the family that a topic of this name would belong to; None if it is below no family."""
@@ -59,6 +64,16 @@ class Families:
             # Also topics that have not changed now: an earlier call may have failed half-way.
             await self._admin.follow(changed.before, changed.after or await self.topics(name))
         return changed
+
+    async def put(self, wanted: Family) -> Family:
+        """Create a family, or give it all settings and bounds of another one of its name; masked secrets stay."""
+        wanted = self._catalog.families.checked(wanted)
+        there = {stored.family.name: stored.family for stored in await self.list()}.get(wanted.name)
+        if there is None:
+            return await self.create(wanted)
+        topic = secret_attributes.unmasked(wanted.topic, there.topic)
+        settings, bounds = family_file.changes(there, Family(topic, wanted.bounds))
+        return (await self.set(wanted.name, settings, bounds)).family
 
     async def delete(self, name: str, *, force: bool = False) -> tuple[int, int]:
         """Delete a family; return how many topics and messages went.

@@ -1,15 +1,16 @@
-"""Topics as a TOML or JSON file: `topics`, a list of tables with the settings of one topic each."""
+"""Topics as a TOML or JSON file: `topics`, a list of tables with the settings of one topic each; and `families`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 import tomli_w
 
 from emq.runtime import documents, errors, extending, inputs
-from emq.topics import changing
+from emq.topics import changing, family_file
+from emq.topics.families import Family
 from emq.topics.model import Topic, TopicOptions
 from emq.topics.secret_attributes import without_secrets
 
@@ -18,13 +19,15 @@ _FIELDS = tuple(field for field in Topic.__struct_fields__ if field not in _COMP
 _OPTIONS = TopicOptions.__struct_fields__
 
 
-def dump(topics: Iterable[Topic], fmt: str, *, secrets: bool = False) -> str:
-    """Return the topics as text; settings at their defaults are left out, and secrets masked unless asked for.
+def dump(topics: Iterable[Topic], fmt: str, families: Iterable[Family] = (), *, secrets: bool = False) -> str:
+    """Return topics and families as text; options at their defaults are left out, secrets masked unless asked for.
 
     Raises:
         ValueError: `fmt` is neither "toml" nor "json".
     """
-    document = {"topics": [_plain(topic if secrets else without_secrets(topic)) for topic in topics]}
+    document: dict[str, Any] = {"topics": [_plain(t if secrets else without_secrets(t)) for t in topics]}
+    if of_families := family_file.plain(families, secrets=secrets):
+        document["families"] = of_families
     if fmt == "toml":
         return tomli_w.dumps(document)
     if fmt == "json":
@@ -33,7 +36,12 @@ def dump(topics: Iterable[Topic], fmt: str, *, secrets: bool = False) -> str:
 
 
 def load(text: str, fmt: str) -> list[Topic]:
-    """Return the topics in the text; their values are not yet checked against the model's ranges.
+    """Return the topics in the text; see `load_all`."""
+    return load_all(text, fmt)[0]
+
+
+def load_all(text: str, fmt: str) -> tuple[list[Topic], Sequence[Family]]:
+    """Return topics and families in the text; their values are not yet checked against the model's ranges.
 
     Raises:
         InvalidTopic: the text is not readable, a topic is in it twice, or a field is missing, unknown or of the wrong
@@ -43,7 +51,8 @@ def load(text: str, fmt: str) -> list[Topic]:
     if fmt not in ("toml", "json"):
         raise ValueError(_unknown_format(fmt))
     document = documents.parsed(text, fmt, "the list of topics", errors.InvalidTopic)
-    entries = document.get("topics") if isinstance(document, dict) else None
+    families = family_file.load(document)
+    entries = document.get("topics", [] if families else None) if isinstance(document, dict) else None
     if not isinstance(entries, list):
         entry = "a table [[topics]]" if fmt == "toml" else "an object"
         raise errors.InvalidTopic(f"the file has no list 'topics'; write {entry} in it for each topic")
@@ -52,13 +61,15 @@ def load(text: str, fmt: str) -> list[Topic]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise errors.InvalidTopic(f"topic {inputs.shown(twice)} is in the file twice; keep one")
-    return topics
+    return topics, families
 
 
 def _plain(topic: Topic) -> dict[str, Any]:
     plain = msgspec.to_builtins(topic)
     if not plain["options"]:
         del plain["options"]
+    if not plain["own"]:
+        del plain["own"]
     return {key: value for key, value in plain.items() if key not in _COMPUTED}
 
 

@@ -16,6 +16,7 @@ from emq_web.cli import serving_api
 from support.emq_shell import Shell
 
 TOPIC = "shop"
+FAMILY = "below.*"
 
 ARGUMENTS = {
     "api key create": "",
@@ -29,6 +30,14 @@ ARGUMENTS = {
     "dead show": f"{TOPIC} some-id",
     "demo": "",
     "drain": "some-host",
+    "family create": "new.* --qps 5",
+    "family delete": "gone.* --yes",
+    "family drain": FAMILY,
+    "family list": "",
+    "family pause": FAMILY,
+    "family resume": FAMILY,
+    "family set": f"{FAMILY} qps=7",
+    "family show": FAMILY,
     "host": "",
     "hosts": "",
     "lag": "",
@@ -127,6 +136,7 @@ def own_parameters(command: Any) -> list[Any]:
 def fill(emq: Shell, directory: Path) -> None:
     """Fill the current directory."""
     emq(f"topic create {TOPIC} --qps 20")
+    emq(f"family create {FAMILY} --qps 5")
     emq("topic export -o topics.toml")
     (directory / "trail").mkdir()
     (directory / "latin.txt").write_bytes(b"qps = 1 # caf\xe9\n")

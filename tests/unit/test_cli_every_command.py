@@ -229,6 +229,7 @@ def test_commands_that_ask_are_told_yes_in_the_same_words() -> None:
         "api key delete",
         "dead purge",
         "drain",
+        "family delete",
         "offsets reset",
         "scheduling delete",
         "store orphans",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from emq.app import App
-from emq.cli import times, topic_settings, topics
+from emq.cli import times, topic_arguments, topic_settings
 from emq.runtime import errors
 from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
 from emq.timetable import delay_levels
@@ -76,7 +76,7 @@ def test_a_sorted_topic_lives_from_create_to_delete(emq: Shell) -> None:
 
 
 def test_kinds_on_the_command_line_are_those_of_the_model() -> None:
-    assert [kind.value for kind in topics.KindName] == [kind.value for kind in model.Kind]
+    assert [kind.value for kind in topic_arguments.KindName] == [kind.value for kind in model.Kind]
 
 
 def test_each_slot_is_shown_with_what_it_holds_and_when_it_is_due(emq: Shell) -> None:
