@@ -14,6 +14,7 @@ import msgspec
 from emq.runtime import errors
 from emq.topics import budgets
 from emq.topics.model import State, Topic
+from support.simulation import families
 from support.simulation.budgeted import TENANT
 from support.simulation.member import EPOCH_S
 from support.simulation.plans import TopicPlan
@@ -144,8 +145,9 @@ class CatalogOrders:
         Args:
             ordered: all topics, as operators knew them.
         """
-        wanted = {topic.name: topic for topic in budgets.in_order(ordered)}
-        there = {topic.name: topic for topic in await self._cluster.catalog.list()}
+        await families.create(self._cluster)
+        wanted = {topic.name: topic for topic in budgets.in_order(ordered) if not topic.family}
+        there = {topic.name: topic for topic in await self._cluster.catalog.list() if not topic.family}
         for topic in reversed(budgets.in_order(there.values())):
             name = topic.name
             # What is there of a topic that was deleted and created again is its former life.

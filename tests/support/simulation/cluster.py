@@ -21,7 +21,7 @@ from emq.runtime import errors
 from emq.topics.catalog import Catalog
 from emq.topics.shares import Division
 from support.ensemble import MemoryEnsemble
-from support.simulation import layouts, memory
+from support.simulation import families, layouts, memory
 from support.simulation.catalog_orders import CatalogOrders
 from support.simulation.evidence import Evidence
 from support.simulation.extra import RECURRING
@@ -115,8 +115,11 @@ class Cluster:
     async def open(self) -> None:
         """Create the topics, and start the first hosts and the publishers."""
         await self.operator.open(lambda state: None)
+        await families.create(self)
         for plan in self.schedule.topics:
-            if not plan.created_s:
+            if plan.sleeps:
+                self.divisions[plan.name] = [plan.topic(plan.qps).divided(())]
+            elif not plan.created_s:
                 await self.admin.create([plan.topic(plan.qps)])
         if late := [plan for plan in self.schedule.topics if plan.created_s]:
             self.spawn(self._create_late(late))
@@ -330,6 +333,8 @@ class Cluster:
 
     async def look_at_quotas(self) -> None:
         for topic in await self.catalog.list():
+            if topic.family:  # whether it sleeps or not, its groups share the same qps
+                continue
             known = self.divisions.setdefault(topic.name, [*topic.timeline])
             if topic.name != REBORN:  # of which `create_again` notes how it begins
                 # Whatever was in force at any time stays in the record for longer than it takes to look again.

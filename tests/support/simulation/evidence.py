@@ -345,6 +345,14 @@ class Evidence:
         self.seals.deleted.add(topic)
         self.progress.dropped(topic)
 
+    def slept(self, topics: Iterable[str]) -> None:
+        """Topics of a family were put to sleep by their host: they were empty, and their checkpoints are gone."""
+        for topic in topics:
+            self.note(topic, "sleeps")
+            self.happened["slept"] += 1
+            self.seals.deleted.add(topic)
+            self.progress.dropped(topic)
+
     def store_lost(
         self,
         queues: dict[str, tuple[int, dict[int, bytes]]],

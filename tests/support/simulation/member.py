@@ -26,7 +26,6 @@ from emq.runtime.clock import SystemClock
 from emq.runtime.timekeeping import Asked, Timekeeper
 from emq.storage.message import Message
 from emq.storage.store import Store
-from emq.topics.catalog import Catalog
 from emq.trail import events
 from emq.trail.sink import NullTrail
 from emq_testing import LoopClock
@@ -35,6 +34,7 @@ from support.ensemble import MemoryEnsemble
 from support.simulation import lockstep
 from support.simulation.breaking import BreakingTree, Breaks
 from support.simulation.evidence import Evidence
+from support.simulation.families import NotedCatalog
 from support.simulation.network import RemoteDatabase, RemoteStore, Wakes
 from support.simulation.plans import TopicPlan
 from support.simulation.process import Process, SimulatedLoop
@@ -202,7 +202,11 @@ class Member:
         for plan in plans:
             self._bind(plan, evidence)
         self.host = Host(
-            Storage(self.store, Catalog(self.database, ENVIRONMENT, None), _Checkpoints(self.database, life, evidence)),
+            Storage(
+                self.store,
+                NotedCatalog(self.database, ENVIRONMENT, evidence),
+                _Checkpoints(self.database, life, evidence),
+            ),
             self.membership,
             self.handlers,
             Services(self.clock, self.timekeeper, trail=_Trail(life, evidence)),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from emq.runtime.pace import GRID_S
-from support.simulation import endless, faults, promises, trial
+from support.simulation import endless, families, faults, promises, trial
 from support.simulation.breaking import is_unforeseen
 from support.simulation.cluster import Cluster
 from support.simulation.evidence import Evidence
@@ -185,5 +185,7 @@ def _determined(seed: int) -> Iterator[None]:
         # Hosts of different processes do not rest until the same points of time.
         mock.patch("emq.runtime.pace.GRID_S", GRID_S if seed % 2 else FINE_GRID_S),
         mock.patch("emq.dispatch.settler.random", fixed),
+        mock.patch("emq.host.sleeping.PASS_S", families.PASS_S),
+        mock.patch("emq.topics.families.MIN_IDLE_S", families.IDLE_S),
     ):
         yield

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from emq.topics.model import Kind
 from support.simulation import budgeted, varied
+from support.simulation.brood import brood
 from support.simulation.extra import WIDE, extra
 from support.simulation.plans import Event, TopicPlan
 from support.simulation.varied import WAKES
@@ -143,6 +144,7 @@ def schedule(seed: int) -> Schedule:
             *extra(seed),
             *([WIDE] if crowded else []),
             *unit,
+            *brood(seed),
         ),
         tuple(sorted(events)),
         MANY if crowded else FEW,

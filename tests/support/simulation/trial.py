@@ -115,6 +115,7 @@ async def _load(cluster: Cluster, rng: random.Random) -> None:
     plans = {plan.name: plan for plan in cluster.schedule.topics}
     qps = {topic.name: topic.qps for topic in await cluster.catalog.list()}
     for plan in plans.values():
+        qps.setdefault(plan.name, plan.qps)  # that of a topic that sleeps
         if plan.shares_budget:  # one after the other, they start no more than their budget
             qps[plan.name] = qps[TENANT] / 3
     if changing is not None:

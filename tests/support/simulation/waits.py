@@ -66,7 +66,7 @@ class Waits:
                 continue
             seen.add(name)
             confirmed = evidence.confirmed_at.get(name)
-            if confirmed is None or start.attempt > 1 or plan.moving or plan.pauses:
+            if confirmed is None or start.attempt > 1 or plan.moving or plan.pauses or plan.sleeps:
                 continue
             since = max(confirmed, free.get(name, 0.0), evidence.folding.free_at.get(name, 0.0))
             if (due_us := _due_us(evidence, plan, name)) is not None:
