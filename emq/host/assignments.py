@@ -7,10 +7,11 @@ has caused it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Set
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Set
 from typing import Any
 
 from emq.allocation.membership import Assignment, Membership
@@ -168,6 +169,18 @@ class Assignments:
         for group in former:
             self.shrunk(group)
         if self.ready.is_set():
+            self._changed.set()
+
+    @contextlib.asynccontextmanager
+    async def apart(self, groups: Iterable[str]) -> AsyncIterator[None]:
+        """Let go of groups although they stay assigned, and acquire none of them before the end of the block."""
+        mine = set(groups) - self._letting_go
+        self._letting_go |= mine
+        try:
+            await self._letting.release(sorted(mine), self._drain_s)
+            yield
+        finally:
+            self._letting_go -= mine
             self._changed.set()
 
     async def _ask_about_all(self) -> None:

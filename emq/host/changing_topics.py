@@ -83,10 +83,10 @@ class ChangingTopics:
         return [owner for name in self._moving.names if (owner := self._owned.get(name)) is not None]
 
     def sleepy(self) -> Iterator[OwnedTopic]:
-        """Yield the topics that may sleep whose first group this host owns, as they are when they are reached."""
+        """Yield the topics that may sleep and whose groups this host owns all, as they are when they are reached."""
         for name in [*self._sleepy.names]:
             owner = self._owned.get(name)
-            if owner is not None and name in self._sleepy.names and 0 in owner.groups:
+            if owner is not None and name in self._sleepy.names and len(owner.groups) == owner.topic.groups:
                 yield owner
 
     async def until_some_sleep(self) -> None:

@@ -93,8 +93,8 @@ class Host:
         self.retirement = Retirement(storage.catalog, store, checkpoints, ownership.changing, clock)
         self.orphans = OrphanWatch(store, storage.catalog, ownership.topics, membership)
         self.catalog = CatalogLoop(storage, membership, ownership, self.orphans, options.catalog_poll_s)
-        self.sleeping = Sleeping(storage, ownership.changing, self.catalog, clock)
         self.assignments = Assignments(membership, ownership, self.letting_go, self.catalog, clock, options.drain_s)
+        self.sleeping = Sleeping(storage, ownership.changing, self.catalog, self.assignments, clock)
         self.running = self.assignments.ready
         reports.connect(self.work, self.assignments, self.passage, self.throttles, self.guard)
 

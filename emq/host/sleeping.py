@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from emq.groups.owned import OwnedTopic
+from emq.host.assignments import Assignments
 from emq.host.catalog_loop import CatalogLoop
 from emq.host.changing_topics import ChangingTopics
 from emq.host.surroundings import Storage
-from emq.offsets.sleep import put_to_sleep
+from emq.offsets.sleep import empty_ones, put_to_sleep
 from emq.quota.counter import own_counter
 from emq.runtime import errors, pace
 from emq.runtime.clock import Clock
@@ -46,7 +47,7 @@ class _Seen(NamedTuple):
 
 
 class Sleeping:
-    """Puts topics of families to sleep: those without settings of their own whose first group this host owns.
+    """Puts topics of families to sleep: those without settings of their own all of whose groups this host owns.
 
     A pass over these topics compares what they have read and started with what they had at the pass before. A topic
     that has done nothing for its family's `idle_s`, and for its own `dedupe_s`, is looked at in the store, and put to
@@ -57,12 +58,15 @@ class Sleeping:
     A topic that is the budget of others does not sleep. A store whose seals hold for one process only has no sleep.
     """
 
-    def __init__(self, storage: Storage, known: ChangingTopics, catalog: CatalogLoop, clock: Clock) -> None:
+    def __init__(
+        self, storage: Storage, known: ChangingTopics, catalog: CatalogLoop, assignments: Assignments, clock: Clock
+    ) -> None:
         self._store = storage.store
         self._catalog = storage.catalog
         self._checkpoints = storage.checkpoints
         self._known = known
         self._followed = catalog
+        self._assignments = assignments
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
         self._bounds: Mapping[str, Bounds] = {}
@@ -120,9 +124,15 @@ class Sleeping:
 
     async def _sleep(self, topics: Sequence[Topic]) -> None:
         now_ms = int(self._clock.now() * 1000)
-        if slept := await put_to_sleep(self._store, self._catalog, self._checkpoints, topics, now_ms):
-            self.slept += len(slept)
-            self._buries_s = self._clock.now()
+        empty = await empty_ones(self._store, self._checkpoints, topics, now_ms)
+        # A topic may wake before this host has heard that it slept. What its former groups here would start of the new
+        # life would be started again by the next owner, or in the same second.
+        async with self._assignments.apart([topic.group(i) for topic in empty for i in range(topic.groups)]):
+            slept = await put_to_sleep(self._store, self._catalog, self._checkpoints, empty, now_ms)
+            if slept:
+                self.slept += len(slept)
+                self._buries_s = self._clock.now()
+                await self._followed.look()
 
     async def _drop_buried(self) -> None:
         """Drop the rows of topics that slept long ago, once this host has put none to sleep for as long."""
