@@ -148,6 +148,30 @@ async def test_a_host_drops_the_rows_of_topics_that_slept_and_then_does_nothing(
             assert await r.catalog.version() == version
 
 
+@virtual
+async def test_a_host_starts_nothing_of_a_topics_next_life_before_it_knows_of_it() -> None:
+    """The topic wakes before its host hears that it slept; else its next owner would start the message again."""
+    async with rig() as r:
+        await family(r)
+        forget, begun = r.catalog.families.forget, list[int]()
+
+        async def forget_and_publish(*args: Any) -> set[str]:
+            gone = await forget(*args)
+            if gone and not begun:
+                await r.producer.publish("f.x", b"2")
+                begun.append((await r.catalog.get("f.x")).division.since_s)
+                await asyncio.sleep(0.4)
+            return gone
+
+        r.catalog.families.forget = forget_and_publish  # type: ignore[method-assign]
+        seen = Seen()
+        async with r.consuming(seen, catalog_poll_s=0.5):
+            await r.producer.publish("f.x", b"1")
+            await asyncio.sleep(SOON_S)
+        assert seen.payloads == [b"1", b"2"]
+        assert seen.deliveries[1].started_us >= begun[0] * 1_000_000
+
+
 async def rows(r: Rig) -> int:
     import sqlalchemy as sa
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import SIMULATION, Mutant
+from mutants.mutant import Mutant
 
 _CONTRACT = "tests/contract/test_families.py::"
 _UNIT = "tests/unit/test_families.py::"
@@ -124,6 +124,6 @@ MUTANTS = (
         "emq/host/assignments.py",
         "await self._letting.release(sorted(mine), self._drain_s)",
         "pass",
-        SIMULATION,
+        f"{_SLEEP}test_a_host_starts_nothing_of_a_topics_next_life_before_it_knows_of_it",
     ),
 )
