@@ -127,12 +127,13 @@ class Host:
             "members 2": work.settler.members.run,
             "checkpoint": work.checkpointer.checkpoint,
             "retirement": self.retirement.watch,
-            "sleeping": self.sleeping.watch,
             "orphans": self.orphans.watch,
             "statistics": self.recorder.record,
             "watched": self.watched.sample,
             "lag": self.lag.sample,
         }
+        if self.sleeping.is_safe:
+            loops["sleeping"] = self.sleeping.watch
         if self.timekeeper is not None:
             loops["clock"] = self.timekeeper.keep
         if self._neighbours is not None:

@@ -55,7 +55,7 @@ class Sleeping:
     host looks again after the same time. There is no timer for each topic, and no work for topics of no family.
 
     Sorted topics sleep only with merge "key": other programs may write bare contents to slots, and know no catalog.
-    A topic that is the budget of others does not sleep. A store whose seals hold for one process only has no sleep.
+    A topic that is the budget of others does not sleep. See also `is_safe`.
     """
 
     def __init__(
@@ -74,10 +74,13 @@ class Sleeping:
         self._buries_s: float | None = None
         self.slept = 0
 
+    @property
+    def is_safe(self) -> bool:
+        """False if seals of the store hold for one process only: then nobody may sleep."""
+        return not getattr(self._store.log, "forgets_seals", False)
+
     async def watch(self) -> None:
         """Look at the topics of families, in passes. Ends by cancellation."""
-        if getattr(self._store.log, "forgets_seals", False):
-            return
         while True:
             if self._buries_s is None:
                 await self._known.until_some_sleep()
