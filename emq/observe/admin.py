@@ -122,12 +122,20 @@ class Admin:
         await self.catalog.check_unnamed(topic)
         if force:
             return await self.delete_all([topic])
+        versions = await self.catalog.families.versions([name]) if topic.family else {}
         held = await self._held([topic])
         if held or not await self._deletion.seal([topic], emptied=False) or (held := await self._held([topic])):
             await opening.open_all(self.store, [topic])
             messages = plurals.count(held, "message") if held else "messages"
             raise errors.StillConsumed(f"topic {name!r} still holds {messages}; drain it first, or delete with force")
-        await self._forget([topic])
+        if not topic.family:
+            await self._forget([topic])
+            return 0
+        # A publish to a sealed topic of a family opens it, and writes its row first.
+        await self._deletion.empty([topic])
+        if not await self.catalog.families.forget(versions, await self._checkpoints.dropping()):
+            await opening.open_all(self.store, [topic])
+            raise errors.StillConsumed(f"topic {name!r} has just got a message; delete it again, or with force")
         return 0
 
     async def delete_all(self, topics: Sequence[Topic]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_CONTRACT = "tests/contract/test_families.py::"
+_CONTRACT = "tests/contract/test_topics_of_families.py::"
 _UNIT = "tests/unit/test_families.py::"
 _SLEEP = "tests/integration/test_sleeping_topics.py::"
 

@@ -229,6 +229,30 @@ async def test_a_put_at_the_moment_of_sleep_is_stored_and_the_topic_is_there(
     assert at > 8
 
 
+async def test_a_put_at_the_moment_of_a_deletion_by_hand_is_stored_and_the_topic_is_there(
+    place: Place, sealed: None
+) -> None:
+    await place.create(priorities=("only",))
+    name, calls = f"{place.prefix}a", list[str]()
+    await place.producer.publish(name, b"before")
+    await place.finish(name)
+
+    async def put() -> None:
+        await place.producer.publish(name, b"x")
+
+    forget = place.catalog.families.forget
+    place.catalog.families.forget = Interrupted(  # type: ignore[method-assign]
+        place.catalog.families, calls, 1, put
+    ).forget
+    with pytest.raises(errors.StillConsumed, match="has just got a message; delete it again, or with force"):
+        await place.admin.delete(name)
+    assert await place.unfinished(name) == 1
+    place.catalog.families.forget = forget  # type: ignore[method-assign]
+    await place.finish(name)
+    await place.admin.delete(name)
+    assert await place.live() == 0
+
+
 async def test_a_publish_opens_a_topic_whose_host_died_before_the_catalog_forgot_it(place: Place, sealed: None) -> None:
     await place.create(priorities=("only",))
     name = f"{place.prefix}a"
