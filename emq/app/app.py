@@ -14,12 +14,14 @@ from emq.calls.middleware import Middleware, PublishChain, checked
 from emq.observe import dead_letters
 from emq.observe import planned as book
 from emq.observe.dead_letters import EVERY, Letter, Selection
+from emq.observe.families import Declared
 from emq.producer.options import PublishManyOptions, PublishOptions, ScheduleOptions, check_names
 from emq.producer.outcomes import Outcome
 from emq.producer.outgoing import Outgoing
 from emq.runtime import errors, settings
 from emq.runtime.environment import Environment
-from emq.topics import asking
+from emq.topics import asking, families
+from emq.topics.families import Bounds, Family
 from emq.topics.model import Kind, State, Topic
 from emq.topics.option_types import KindName, OptionArguments, StateName
 from emq.trail.sink import TrailSink
@@ -171,6 +173,45 @@ class App(HostingApp):
                 ", ".join(different.values()),
             )
         return topic
+
+    def family(
+        self,
+        name: str,
+        qps: float,
+        *,
+        kind: Kind | KindName = Kind.LOG,
+        slots: int = 0,
+        group_qps: float | None = None,
+        priorities: Sequence[str] | None = None,
+        bounds: Bounds | None = None,
+        update: bool = False,
+        **options: Unpack[OptionArguments],
+    ) -> None:
+        """Declare a family: settings for all topics below a prefix. The app creates it whenever it opens.
+
+        The first publish to a name below the prefix makes the topic. The other arguments are as for `create_topic`.
+
+        Args:
+            name: a prefix and a star, such as `orders.*`.
+            qps: most starts a second of each topic.
+            bounds: on what publishers may cause, and when an idle topic goes; see `emq.topics.families.Bounds`.
+            update: if the family exists with other settings, give it and its topics these; else it keeps its own, and
+                a warning in the log names it.
+
+        Raises:
+            InvalidTopic: a value is unknown or out of range, or the app has declared this family already. What the
+                catalog must check is told when the app opens.
+            WrongState: the app is open already.
+        """
+        if self._is_entered:
+            raise errors.WrongState("the App is open already; declare families before `async with app:`")
+        given: dict[str, Any] = {"qps": qps, "kind": kind, "slots": slots, **options}
+        given |= {} if group_qps is None else {"group_qps": group_qps}
+        given |= {} if priorities is None else {"priorities": priorities}
+        wanted = families.checked(Family(asking.topic_of(name, given), bounds or Bounds()))
+        if any(one.family.name == name for one in self.declared):
+            raise errors.InvalidTopic(f"family {name!r}: this app has declared it already; declare it once")
+        self.declared.append(Declared(wanted, update))
 
     async def update_topic(
         self,

@@ -16,7 +16,7 @@ from emq.database.environment_time import EnvironmentTime
 from emq.database.known_stores import KnownStores
 from emq.host.handlers import Handlers
 from emq.observe.admin import Admin
-from emq.observe.families import Families
+from emq.observe.families import Declared, Families
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.runtime import errors, passwords
@@ -32,7 +32,11 @@ Part = TypeVar("Part")
 
 
 class OpenedApp:
-    """The parts of an app: settings, clock, database, store, catalog, producer, trail; see `emq.app.app.App`."""
+    """The parts of an app: settings, clock, database, store, catalog, producer, trail; see `emq.app.app.App`.
+
+    Attributes:
+        declared: the families that are there once the app is open.
+    """
 
     _open: ClassVar[set[int]] = set()
     """Numbers of the open apps of this process; they give each app a host name of its own."""
@@ -40,6 +44,7 @@ class OpenedApp:
     def __init__(self, settings: Settings, trail: TrailSink | None, *, patient: bool, create: bool) -> None:
         self.settings = settings
         self.handlers = Handlers()
+        self.declared: list[Declared] = []
         self._given_trail = trail
         self._patient = patient
         self._create = create
@@ -101,6 +106,7 @@ class OpenedApp:
             self._admin = Admin(self._catalog, self._store, self._checkpoints, self._next_epoch, self.trail, self.clock)
             self._families = Families(self._catalog, self._admin)
             stack.callback(self.handlers.close)
+            await self._families.declare(self.declared)
             self._stack = stack.pop_all()
 
     @property

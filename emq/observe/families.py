@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from emq.observe.admin import Admin
+from emq.runtime import errors
 from emq.topics import families, family_file, secret_attributes
 from emq.topics.catalog import Catalog
 from emq.topics.families import Family
@@ -14,8 +17,21 @@ from emq.topics.family_catalog import Changed
 from emq.topics.family_rows import Stored
 from emq.topics.model import Topic
 
+log = logging.getLogger(__name__)
+
 AT_ONCE = 1_000
 """Most topics deleted together."""
+
+
+class Declared(NamedTuple):
+    """A family that a program declares.
+
+    Attributes:
+        update: True if a family of that name with other settings is to get these.
+    """
+
+    family: Family
+    update: bool
 
 
 class Families:
@@ -74,6 +90,33 @@ class Families:
         topic = secret_attributes.unmasked(wanted.topic, there.topic)
         settings, bounds = family_file.changes(there, Family(topic, wanted.bounds))
         return (await self.set(wanted.name, settings, bounds)).family
+
+    async def declare(self, declared: Sequence[Declared]) -> None:
+        """Create the families of a program that do not exist yet, and update those that it wants to be as declared.
+
+        Raises:
+            InvalidTopic, UnknownTopic: as `FamilyCatalog.create`; `InvalidTopic` also for an update that cannot be.
+        """
+        if not declared:
+            return
+        there = {stored.family.name: stored.family for stored in await self.list()}
+        for wanted, update in declared:
+            family = self._catalog.families.checked(wanted)
+            if wanted.name not in there:
+                with contextlib.suppress(errors.TopicExists):  # another program has just made it otherwise
+                    await self.create(wanted)
+                    continue
+                there[wanted.name] = (await self.get(wanted.name)).family
+            if families.same(there[wanted.name], family):
+                continue
+            if update:
+                await self.put(wanted)
+            else:
+                log.warning(
+                    "family %r exists and keeps its settings, which are not as declared; change it with: emq family "
+                    "set, or declare it with update=True",
+                    wanted.name,
+                )
 
     async def delete(self, name: str, *, force: bool = False) -> tuple[int, int]:
         """Delete a family; return how many topics and messages went.

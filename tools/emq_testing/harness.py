@@ -64,7 +64,8 @@ class Harness:
     `asyncio.timeout` or `loop.time()` see virtual time; `time.time()` and `datetime.now()` stay those of the machine.
 
     A topic that a handler's pattern matches is created when a message is first published to it, with `TOPIC_QPS` and
-    the default priorities. Create all other topics, and those that need options, with `app.create_topic`.
+    the default priorities; below a family of the app it has the family's settings. Create all other topics, and those
+    that need options, with `app.create_topic`.
 
     While the harness is open, the app uses neither its own store and database nor its trail and cluster. The harness
     leaves the app as it found it, so that every test can open a fresh one.

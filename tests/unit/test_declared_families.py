@@ -1,0 +1,99 @@
+"""Families that a program declares: they are there once the app is open, and in its tests, too."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import emq
+from emq.runtime import errors
+from emq.topics.families import Bounds, Family
+from emq.topics.model import Topic
+from emq_testing import Harness
+
+
+def shop(place: Path) -> emq.App:
+    return emq.App(f"sqlite:///{place}/emq.db")
+
+
+async def test_an_app_makes_its_families_when_it_opens_and_a_publish_makes_their_topics(tmp_path: Path) -> None:
+    app = shop(tmp_path)
+    app.family("orders.*", 7, priorities=["high", "low"], max_attempts=3, bounds=Bounds(max_topics=1))
+    for _ in range(2):
+        async with app:
+            await app.publish("orders.acme", b"", priority="low")
+            topic = await app.catalog.get("orders.acme")
+            assert (topic.qps, topic.options.max_attempts, topic.own) == (7.0, 3, ())
+            with pytest.raises(emq.FamilyFull):
+                await app.publish("orders.initech", b"")
+    assert issubclass(emq.FamilyFull, emq.TopicFull)
+
+
+async def test_a_family_with_other_settings_stays_as_it_is_unless_the_program_updates_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with shop(tmp_path) as app:
+        await app.families.create(Family(Topic("orders.*", 7.0)))
+        await app.publish("orders.acme", b"")
+    kept, updating = shop(tmp_path), shop(tmp_path)
+    kept.family("orders.*", 8)
+    updating.family("orders.*", 9, bounds=Bounds(idle_s=None), update=True)
+    async with kept:
+        assert (await kept.families.get("orders.*")).family.topic.qps == 7.0
+    assert "family 'orders.*' exists and keeps its settings" in caplog.text
+    async with updating:
+        family = (await updating.families.get("orders.*")).family
+        assert (family.topic.qps, family.bounds) == (9.0, Bounds(idle_s=None))
+        assert (await updating.catalog.get("orders.acme")).qps == 9.0
+
+
+async def test_apps_that_open_at_once_make_one_family(tmp_path: Path) -> None:
+    apps = [shop(tmp_path) for _ in range(4)]
+    for i, app in enumerate(apps):
+        app.family("orders.*", 7 + i % 2)
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(app.__aenter__() for app in apps))
+        assert len({(await app.families.get("orders.*")).family.topic.qps for app in apps}) == 1
+        await asyncio.gather(*(app.__aexit__() for app in apps))
+
+
+async def test_a_family_is_declared_once_with_values_in_range_before_the_app_opens(tmp_path: Path) -> None:
+    app = shop(tmp_path)
+    app.family("orders.*", 7)
+    for name, qps, bounds, text in (
+        ("orders.*", 7, None, "has declared it already"),
+        ("orders", 7, None, "one star at the end"),
+        ("mail.*", 7, Bounds(idle_s=1), "idle_s 1.0 must be at least 5"),
+    ):
+        with pytest.raises(errors.InvalidTopic, match=text):
+            app.family(name, qps, bounds=bounds)
+    with pytest.raises(errors.InvalidTopic, match="no option 'max_attempt'"):
+        app.family("mail.*", 7, max_attempt=3)  # type: ignore[call-arg]
+    app.family("wrong.*", -1)  # only the catalog knows all bounds
+    with pytest.raises(errors.InvalidTopic, match="qps"):
+        await app.__aenter__()
+    assert not app.is_open
+    async with shop(tmp_path) as other:
+        with pytest.raises(errors.WrongState):
+            other.family("mail.*", 7)
+
+
+async def test_a_test_of_the_app_has_the_settings_of_its_families(tmp_path: Path) -> None:
+    app = shop(tmp_path)
+    app.family("orders.*", 2, max_attempts=1)
+
+    @app.handler("orders.*")
+    async def fail(order: bytes) -> None:
+        raise ValueError(order)
+
+    async with Harness(app) as t:
+        before = t.now
+        for _ in range(6):
+            await t.publish("orders.acme", b"")
+        await t.settled()
+        assert len(t.dead_letters) == 6
+        assert (t.now - before).total_seconds() > 2
+        with pytest.raises(emq.InvalidTopic):
+            await t.publish("orders.a+b", b"")
