@@ -79,10 +79,15 @@ class CatalogChange:
         for family, fewer in counts(topics).items():
             self.rows.families.count(family, -fewer)
 
-    def check_budget(self, topic: Topic) -> None:
-        """Raise `UnknownTopic` if the budget that a family gives to its topics does not exist."""
-        if (budget := topic.options.budget) is not None:
-            self.rows.topic(budget)
+    def name_budget(self, topic: Topic) -> None:
+        """Mark the budgets above a family's topics as named, so that they neither sleep nor are deleted.
+
+        Raises:
+            UnknownTopic, InvalidTopic: as `budgets.begun`.
+        """
+        if topic.options.budget is not None:
+            _, named = budgets.begun([topic], self.rows.budgets_above([topic]), self.now_s)
+            self.save(named)
 
     def family_of(self, name: str, present: Mapping[str, Topic]) -> Family | None:
         """Return the family of a topic that is among those present, or to which a new topic will belong."""

@@ -109,10 +109,12 @@ class TopicRows:
 
         Reads many rows if a topic ever did.
         """
+        if not topic.shared_s:
+            return
         for name, stored in self.families.all().items():
             if stored.family.topic.options.budget == topic.name:
                 raise errors.StillNamed(f"topic {topic.name!r} is the budget of family {name!r}; delete that one first")
-        if topic.shared_s and (named_by := self._naming(topic.name)):
+        if named_by := self._naming(topic.name):
             names = ", ".join(map(repr, named_by[:3])) + (" ..." if len(named_by) > 3 else "")
             raise errors.StillNamed(
                 f"topic {topic.name!r} is the budget of {plurals.count(len(named_by), 'topic')} ({names}); delete "

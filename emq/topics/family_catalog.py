@@ -89,7 +89,7 @@ class FamilyCatalog:
                     "choose another prefix"
                 )
             self._admission.permit(wanted.topic, None)
-            change.check_budget(wanted.topic)
+            change.name_budget(wanted.topic)
             change.rows.families.save(wanted, is_new=True)
             return wanted
 

@@ -13,6 +13,7 @@ from emq.runtime import errors
 from emq.topics import catalog_file, families, row_codec
 from emq.topics.catalog import Catalog
 from emq.topics.families import Bounds, Family
+from emq.topics.family_rows import FamilyRows, Stored
 from emq.topics.model import Kind, State, Topic, TopicOptions
 
 
@@ -61,6 +62,8 @@ def test_the_longest_prefix_counts_and_something_follows_it(name: str, found: st
         ("orders.a+b", r"contains '\+', and family 'orders\.\*' takes only the characters .* alphabet="),
         ("orders.é", r"contains 'é'"),
         ("orders.a b", r"contains ' '; white space"),
+        ("orders.*", "for a pattern; leave them out"),
+        ("orders.[a]", "for a pattern; leave them out"),
     ],
 )
 async def test_a_name_out_of_bounds_is_refused_with_its_bound_and_the_remedy(
@@ -87,7 +90,14 @@ async def test_names_that_make_no_topic_change_nothing_in_the_catalog(catalog: C
 
 @pytest.mark.parametrize(
     ("alphabet", "takes", "refuses"),
-    [("a-c", "abc", "-d"), ("-_", "-_", "a"), ("a-", "a-", "b"), ("0-9^]\\", "7^]\\", "a["), ("a-zA-Z", "qQ", "1")],
+    [
+        ("a-c", "abc", "-d"),
+        ("-_", "-_", "a"),
+        ("a-", "a-", "b"),
+        ("0-9^]\\", "7^]\\", "a["),
+        ("a-zA-Z", "qQ", "1"),
+        ("!-~", "a+", "*?[é"),
+    ],
 )
 async def test_an_alphabet_lists_characters_and_ranges(alphabet: str, takes: str, refuses: str) -> None:
     one = families.checked(family(bounds=Bounds(alphabet=alphabet)))
@@ -185,6 +195,7 @@ async def test_the_budget_of_a_family_is_there_and_stays(catalog: Catalog) -> No
         await catalog.families.create(family(budget="tenant"))
     await catalog.create(Topic("tenant", 100.0))
     await catalog.families.create(family(budget="tenant"))
+    assert (await catalog.get("tenant")).shared_s > 0  # as a topic below it marks it, so it does not sleep
     with pytest.raises(errors.StillNamed, match=r"budget of family 'orders\.\*'"):
         await catalog.delete("tenant")
     made = (await catalog.families.make(["orders.a"]))["orders.a"]
@@ -231,3 +242,21 @@ async def test_a_draining_family_makes_no_topics(catalog: Catalog) -> None:
     await catalog.families.change("orders.*", {"state": State.DRAINING}, {}, {})
     found = (await catalog.families.make(["orders.a"]))["orders.a"]
     assert isinstance(found, errors.TopicClosed)
+
+
+async def test_a_catalog_without_families_is_not_searched_for_them_when_a_topic_is_deleted(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await catalog.create_many([Topic(f"t{i}", 5.0) for i in range(3)])
+    await catalog.create_many([Topic("below", 5.0, options=TopicOptions(budget="t0"))])
+    asked, every = list[str](), FamilyRows.all
+
+    def counted(rows: FamilyRows) -> dict[str, Stored]:
+        asked.append("all")
+        return every(rows)
+
+    monkeypatch.setattr(FamilyRows, "all", counted)
+    await catalog.delete("t1", "t2", "below")
+    assert asked == []
+    await catalog.delete("t0")
+    assert asked == ["all"]
