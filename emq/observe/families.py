@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from emq.observe.admin import Admin
 from emq.runtime import errors
-from emq.topics import families, family_file, secret_attributes
+from emq.topics import budgets, families, family_file, secret_attributes
 from emq.topics.catalog import Catalog
 from emq.topics.families import Family
 from emq.topics.family_catalog import Changed
@@ -131,9 +131,20 @@ class Families:
         """
         topics = messages = 0
         if force:
+            most = (await self.get(name)).family.bounds.max_topics
             await self.set(name, {}, {"max_topics": 0})  # from now on nobody makes topics
-            while some := (await self.topics(name))[:AT_ONCE]:
-                messages += await self._admin.delete_all(some)
-                topics += len(some)
+            try:
+                while found := await self.topics(name):
+                    some = [topic for topic in found if not topic.shared_s][:AT_ONCE]
+                    with contextlib.suppress(errors.UnknownTopic):  # one has gone to sleep meanwhile
+                        if some:
+                            messages += await self._admin.delete_all(some)
+                        else:  # only budgets of others are left, perhaps of each other
+                            some = budgets.in_order(found)[-1:]
+                            messages += await self._admin.delete(some[0].name, force=True)
+                        topics += len(some)
+            except errors.StillNamed:  # the family stays
+                await self.set(name, {}, {"max_topics": most})
+                raise
         await self._catalog.families.delete(name)
         return topics, messages
