@@ -88,7 +88,7 @@ class Sleeping:
             try:
                 await self._pass()
                 await self._drop_buried()
-            except (errors.StoreUnavailable, errors.StoreFull, errors.DatabaseUnavailable) as exc:
+            except (errors.StoreUnavailable, errors.StoreFull, errors.DatabaseUnavailable, errors.InvalidTopic) as exc:
                 log.info("%s; topics that are idle stay for now", exc)
 
     async def _pass(self) -> None:

@@ -53,10 +53,9 @@ class Families:
         """Return the families whose names match a shell pattern."""
         return [stored.family for stored in await self.list() if fnmatch.fnmatchcase(stored.family.name, pattern)]
 
-    async def above(self, topic: str) -> Family | None:
-        """Return the family that a topic of this name would belong to; None if it is below no family."""
-        known = {stored.family.name: stored.family for stored in await self.list()}
-        return families.above(topic, known)
+    async def above(self, topic: str) -> str | None:
+        """Return the name of the family that a topic of this name would belong to; None if it is below no family."""
+        return families.above(topic, await self._catalog.families.all())
 
     async def get(self, name: str) -> Stored:
         """Return a family. Raises `UnknownTopic` if there is no such family."""
@@ -84,9 +83,10 @@ class Families:
     async def put(self, wanted: Family) -> Family:
         """Create a family, or give it all settings and bounds of another one of its name; masked secrets stay."""
         wanted = self._catalog.families.checked(wanted)
-        there = {stored.family.name: stored.family for stored in await self.list()}.get(wanted.name)
-        if there is None:
+        known = await self._catalog.families.all()
+        if wanted.name not in known:
             return await self.create(wanted)
+        there = known[wanted.name].family
         topic = secret_attributes.unmasked(wanted.topic, there.topic)
         settings, bounds = family_file.changes(there, Family(topic, wanted.bounds))
         return (await self.set(wanted.name, settings, bounds)).family
@@ -99,15 +99,14 @@ class Families:
         """
         if not declared:
             return
-        there = {stored.family.name: stored.family for stored in await self.list()}
+        known = await self._catalog.families.all()
         for wanted, update in declared:
             family = self._catalog.families.checked(wanted)
-            if wanted.name not in there:
+            if family.name not in known:
                 with contextlib.suppress(errors.TopicExists):  # another program has just made it otherwise
-                    await self.create(wanted)
+                    await self.create(family)
                     continue
-                there[wanted.name] = (await self.get(wanted.name)).family
-            if families.same(there[wanted.name], family):
+            elif families.same(known[family.name].family, family):
                 continue
             if update:
                 await self.put(wanted)

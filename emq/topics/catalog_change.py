@@ -91,9 +91,9 @@ class CatalogChange:
 
     def family_of(self, name: str, present: Mapping[str, Topic]) -> Family | None:
         """Return the family of a topic that is among those present, or to which a new topic will belong."""
-        if (topic := present.get(name)) is None:
-            return families.above(name, {each: stored.family for each, stored in self.families.items()})
-        return self.families[topic.family].family if topic.family else None
+        topic = present.get(name)
+        family = families.above(name, self.families) if topic is None else topic.family
+        return self.families[family].family if family else None
 
     def followed(self, topic: Topic) -> Topic:
         """Return the topic; see `families.settled`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -216,10 +216,10 @@ def settled(topic: Topic, family: Topic) -> Topic:
     return msgspec.structs.replace(topic, own=tuple(name for name in topic.own if name != "state"))
 
 
-def above(name: str, families: Mapping[str, Family]) -> Family | None:
-    """Return the family with the longest prefix of a name; None if the name is below no family."""
+def above(name: str, families: Container[str]) -> str | None:
+    """Return the name of the family with the longest prefix of a name; None if the name is below no family."""
     for end in range(len(name) - 1, 0, -1):  # behind the prefix there is at least one character
-        if (family := families.get(f"{name[:end]}*")) is not None:
+        if (family := f"{name[:end]}*") in families:
             return family
     return None
 

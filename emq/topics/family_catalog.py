@@ -14,7 +14,7 @@ from emq.topics.admission import Admission
 from emq.topics.catalog_change import CatalogChange
 from emq.topics.catalog_rows import TopicRows
 from emq.topics.families import Family
-from emq.topics.family_rows import Stored
+from emq.topics.family_rows import AllFamilies, Stored
 from emq.topics.model import State, Topic
 
 T = TypeVar("T")
@@ -57,7 +57,15 @@ class FamilyCatalog:
             InvalidTopic: this version cannot read one of them.
             DatabaseUnavailable: try again later.
         """
-        return [*(await self._rows.read_rows(lambda rows: rows.families.all())).values()]
+        return [*(await self.all()).values()]
+
+    async def all(self) -> AllFamilies:
+        """Return all families by name, also those that this version cannot read.
+
+        Raises:
+            DatabaseUnavailable: try again later.
+        """
+        return await self._rows.read_rows(lambda rows: rows.families.all())
 
     async def get(self, name: str) -> Stored:
         """Return a family. Raises `UnknownTopic` if there is no such family."""
@@ -112,7 +120,7 @@ class FamilyCatalog:
         Raises:
             DatabaseUnavailable: try again later.
         """
-        there = await self._rows.read_rows(lambda rows: rows.families.all())
+        there = await self.all()
         wanted, refused = _asked(names, there)
         if not wanted:
             return refused
@@ -283,14 +291,14 @@ def _asked(
     names: Iterable[str], there: Mapping[str, Stored]
 ) -> tuple[dict[str, Topic], dict[str, Topic | errors.EMQError]]:
     """Return the topics that families make for names, and the errors for those that they refuse."""
-    known = {name: stored.family for name, stored in there.items()}
-    live = {name: stored.live for name, stored in there.items()}
+    live: dict[str, int] = {}
     made: dict[str, Topic] = {}
     refused: dict[str, Topic | errors.EMQError] = {}
     for name in names:
-        if (family := families.above(name, known)) is None:
+        if (found := families.above(name, there)) is None:
             continue
         try:
+            family = there[found].family
             family.check(name)
         except errors.InvalidTopic as exc:
             refused[name] = exc
@@ -299,9 +307,9 @@ def _asked(
             refused[name] = errors.TopicClosed(
                 f"topic {name!r} cannot be made: its family {family.name!r} is draining; resume it first"
             )
-        elif live[family.name] >= family.bounds.max_topics:
+        elif live.setdefault(found, there[found].live) >= family.bounds.max_topics:
             refused[name] = family.full(name)
         else:
-            live[family.name] += 1
+            live[found] += 1
             made[name] = family.made(name)
     return made, refused

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -26,6 +26,32 @@ class Stored(NamedTuple):
     live: int
 
 
+class AllFamilies(Mapping[str, Stored]):
+    """The families of an environment by name. One that this version cannot read raises `InvalidTopic` when it is used.
+
+    So such a family holds up nobody who needs another one, and a look at one costs no reading of all.
+    """
+
+    def __init__(self, rows: Iterable[tuple[str, str, int]]) -> None:
+        self._rows = {name: (body, live) for name, body, live in rows}
+        self._read: dict[str, Stored] = {}
+
+    def __getitem__(self, name: str) -> Stored:
+        if name not in self._read:
+            body, live = self._rows[name]
+            self._read[name] = Stored(_decoded(name, body), live)
+        return self._read[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
 class FamilyRows:
     """The rows of one environment's families, within a transaction."""
 
@@ -33,14 +59,10 @@ class FamilyRows:
         self._connection = connection
         self._environment = environment
 
-    def all(self) -> dict[str, Stored]:
-        """Return the families by name.
-
-        Raises:
-            InvalidTopic: this version cannot read one of them.
-        """
+    def all(self) -> AllFamilies:
+        """Return the families by name, in the order of their names."""
         query = sa.select(_table.c.name, _table.c.body, _table.c.live).where(self._here()).order_by(_table.c.name)
-        return {name: Stored(_decoded(name, body), live) for name, body, live in self._connection.execute(query)}
+        return AllFamilies((name, body, live) for name, body, live in self._connection.execute(query))
 
     def get(self, name: str) -> Stored:
         """Return a family.

@@ -86,7 +86,7 @@ MUTANTS = (
         "A",
         "strangers make as many topics as they like",
         "emq/topics/family_catalog.py",
-        "elif live[family.name] >= family.bounds.max_topics:",
+        "elif live.setdefault(found, there[found].live) >= family.bounds.max_topics:",
         "elif False:",
         f"{_CONTRACT}test_a_family_has_at_most_max_topics_whoever_publishes[sqlite-memory]",
     ),

@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
-from emq.database import Database
+from emq.database import Database, tables
 from emq.runtime import errors
 from emq.topics import catalog_file, families, row_codec
 from emq.topics.catalog import Catalog
 from emq.topics.families import Bounds, Family
-from emq.topics.family_rows import FamilyRows, Stored
+from emq.topics.family_rows import AllFamilies, FamilyRows
 from emq.topics.model import Kind, State, Topic, TopicOptions
 
 
@@ -50,9 +51,7 @@ async def test_a_family_is_named_by_a_prefix_and_one_star(catalog: Catalog, name
     ],
 )
 def test_the_longest_prefix_counts_and_something_follows_it(name: str, found: str | None) -> None:
-    known = {one: family(one) for one in ("ord*", "orders.*", "orders.vip.*")}
-    above = families.above(name, known)
-    assert (above and above.name) == found
+    assert families.above(name, ("ord*", "orders.*", "orders.vip.*")) == found
 
 
 @pytest.mark.parametrize(
@@ -251,7 +250,7 @@ async def test_a_catalog_without_families_is_not_searched_for_them_when_a_topic_
     await catalog.create_many([Topic("below", 5.0, options=TopicOptions(budget="t0"))])
     asked, every = list[str](), FamilyRows.all
 
-    def counted(rows: FamilyRows) -> dict[str, Stored]:
+    def counted(rows: FamilyRows) -> AllFamilies:
         asked.append("all")
         return every(rows)
 
@@ -260,3 +259,18 @@ async def test_a_catalog_without_families_is_not_searched_for_them_when_a_topic_
     assert asked == []
     await catalog.delete("t0")
     assert asked == ["all"]
+
+
+async def test_a_family_that_cannot_be_read_holds_up_its_own_names_only(catalog: Catalog) -> None:
+    await catalog.families.create(family())
+    await catalog.families.create(family("orders.vip.*"))
+    damage = sa.update(tables.families).where(tables.families.c.name == "orders.vip.*").values(body="{}")
+    await catalog._db.run(lambda connection: connection.execute(damage))
+    made = await catalog.families.make(["orders.a", "orders.vip.a", "shop"])
+    assert isinstance(made["orders.a"], Topic)
+    assert isinstance(made["orders.vip.a"], errors.InvalidTopic)  # not the topic of another family
+    await catalog.create(Topic("shop", 5.0))
+    await catalog.create(Topic("orders.b", 5.0))
+    with pytest.raises(errors.InvalidTopic, match=r"family 'orders\.vip\.\*' cannot be read"):
+        await catalog.create(Topic("orders.vip.b", 5.0))
+    await catalog.delete("shop")
