@@ -120,8 +120,14 @@ class FamilyCatalog:
         Raises:
             DatabaseUnavailable: try again later.
         """
-        there = await self.all()
-        wanted, refused = _asked(names, there)
+
+        def look(rows: TopicRows) -> tuple[dict[str, Topic], dict[str, Topic | errors.EMQError]]:
+            wanted, refused = _asked(names, rows.families.all())
+            # Another process may have made a topic just now, and with it the family may have become full.
+            there = row_codec.readable_ones(rows.bodies(refused).items()) if refused else {}
+            return wanted, {**refused, **there}
+
+        wanted, refused = await self._rows.read_rows(look)
         if not wanted:
             return refused
 

@@ -75,6 +75,12 @@ async def test_a_name_out_of_bounds_is_refused_with_its_bound_and_the_remedy(
     assert await catalog.names() == []
 
 
+async def test_a_topic_that_another_process_has_just_made_is_found_though_the_family_is_full(catalog: Catalog) -> None:
+    await catalog.families.create(family(bounds=Bounds(max_topics=1)))
+    made = await catalog.families.make(["orders.a"])
+    assert await catalog.families.make(["orders.a"]) == made
+
+
 async def test_names_that_make_no_topic_change_nothing_in_the_catalog(catalog: Catalog) -> None:
     await catalog.families.create(family(bounds=Bounds(max_topics=1)))
     await catalog.families.make(["orders.a"])
