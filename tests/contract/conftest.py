@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from family_place import Place
 from holey_store import HoleyClient
 from slot_user import VARIANT_NAMES, VARIANTS, SlotUser
 from target import EVERYTHING, PUT_GET, Can, Target
@@ -118,3 +119,14 @@ async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Da
     database = await Database.open(url)
     yield database
     await database.close()
+
+
+@pytest.fixture
+def place(db: Database, store: Store, target: Target) -> Place:
+    return Place(db, store, target.topic)
+
+
+@pytest.fixture
+def sealed(needs: Callable[[Can], None]) -> None:
+    """Skip where seals hold for one instance only: there no topic sleeps."""
+    needs(Can.SHARE_CONTROL)

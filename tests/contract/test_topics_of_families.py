@@ -3,92 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from target import Can, Target
+from family_place import NAMES, Interrupted, Place
 
-from emq.database import Database
-from emq.observe.admin import Admin
-from emq.observe.families import Families
-from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.sleep import put_to_sleep
-from emq.producer import Producer
 from emq.runtime import errors
 from emq.runtime.clock import SystemClock
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneAdd
 from emq.storage.log_store import Put
-from emq.storage.store import Store
-from emq.topics.catalog import Catalog
-from emq.topics.families import Bounds, Family
-from emq.topics.model import Kind, State, Topic, TopicOptions
-from support.rig import ENVIRONMENT
-
-NAMES = [f"n{i}" for i in range(20)]
-
-
-class Place:
-    """A store and a database, with a family `<topic>.*`, as several processes see them.
-
-    Attributes:
-        catalog: of whoever puts topics to sleep.
-    """
-
-    def __init__(self, db: Database, store: Store, topic: str) -> None:
-        self._db = db
-        self.store = store
-        self.prefix = f"{topic}."
-        self.family = f"{self.prefix}*"
-        self.catalog = self.other_catalog()
-        self.checkpoints = CheckpointStore(db, ENVIRONMENT)
-        self.admin = Admin(self.catalog, store, self.checkpoints, self._next_epoch)
-        self.families = Families(self.catalog, self.admin)
-        self.producer = Producer(store, self.other_catalog())
-
-    def other_catalog(self) -> Catalog:
-        return Catalog(self._db, ENVIRONMENT, None)
-
-    def producers(self, count: int) -> list[Producer]:
-        return [Producer(self.store, self.other_catalog()) for _ in range(count)]
-
-    async def create(self, *, qps: float = 50.0, bounds: Bounds | None = None, **settings: Any) -> Family:
-        fields = {k: settings.pop(k) for k in ("priorities", "group_qps", "kind") if k in settings}
-        topic = Topic(self.family, qps, options=TopicOptions(**settings), **fields)
-        return await self.families.create(Family(topic, bounds or Bounds()))
-
-    async def live(self) -> int:
-        return (await self.families.get(self.family)).live
-
-    async def unfinished(self, name: str) -> int:
-        [topic] = [await self.catalog.get(name)]
-        return sum(lag.unfinished for lag in await self.admin.lag([topic]))
-
-    async def finish(self, name: str) -> dict[str, int]:
-        """Save a checkpoint behind all messages of a topic, as its host does; return the tails of its queues."""
-        queues = (await self.catalog.get(name)).all_queues()
-        tails = {q: b.tail for q, b in zip(queues, served(await self.store.log.bounds(queues)), strict=True)}
-        await self.checkpoints.save([Checkpoint(queue, 1, tail) for queue, tail in tails.items()])
-        return tails
-
-    async def sleep(self, *names: str, now_ms: int = 0) -> set[str]:
-        topics = [await self.catalog.get(name) for name in names]
-        return await put_to_sleep(self.store, self.catalog, self.checkpoints, topics, now_ms)
-
-    async def _next_epoch(self) -> int:
-        return await self._db.next_generation(ENVIRONMENT)
-
-
-@pytest.fixture
-def place(db: Database, store: Store, target: Target) -> Place:
-    return Place(db, store, target.topic)
-
-
-@pytest.fixture
-def sealed(needs: Callable[[Can], None]) -> None:
-    """Skip where seals hold for one instance only: there no topic sleeps."""
-    needs(Can.SHARE_CONTROL)
+from emq.topics.families import Bounds
+from emq.topics.model import Kind, State
 
 
 async def test_first_publishes_of_many_producers_at_once_make_one_topic_of_each_name(place: Place) -> None:
@@ -169,28 +96,6 @@ async def test_a_topic_that_retains_consumed_messages_does_not_sleep(place: Plac
     await place.producer.publish(name, b"x")
     await place.finish(name)
     assert await place.sleep(name) == set()
-
-
-class Interrupted:
-    """Runs something before one of the calls that are made through it and through what it gives out."""
-
-    def __init__(self, whole: Any, calls: list[str], at: int, act: Callable[[], Awaitable[object]]) -> None:
-        self._whole, self._calls, self._at, self._act = whole, calls, at, act
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._whole, name)
-        if name in ("log", "lanes", "sorted", "families"):
-            return Interrupted(found, self._calls, self._at, self._act)
-        if not asyncio.iscoroutinefunction(found):
-            return found
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            self._calls.append(name)
-            if len(self._calls) == self._at:
-                await self._act()
-            return await found(*args, **kwargs)
-
-        return call
 
 
 @pytest.mark.parametrize("way", ["queue", "lane", "schedule"])
@@ -344,112 +249,6 @@ async def test_a_family_is_deleted_with_its_topics_and_made_again(place: Place) 
     await place.producer.publish(name, b"kept")
     assert (await place.catalog.get(name)).qps == 10.0
     assert (await place.unfinished(name), await place.live()) == (1, 1)
-
-
-async def test_a_family_that_cannot_be_deleted_keeps_what_must_stay(place: Place) -> None:
-    """A topic outside of it has one of its topics as budget; another budget is one within it only."""
-    await place.create(bounds=Bounds(max_topics=50))
-    outer, inner, below = (f"{place.prefix}{name}" for name in ("outer", "inner", "below"))
-    for name in (outer, inner):
-        await place.producer.publish(name, b"x")
-    outside = f"outside{place.prefix}"
-    await place.catalog.create(Topic(outside, 5.0, options=TopicOptions(budget=outer)))
-    await place.catalog.create_many([Topic(below, 5.0, options=TopicOptions(budget=inner), own=("qps", "budget"))])
-    with pytest.raises(errors.StillNamed, match=f"is the budget of 1 topic \\('{outside}'\\)"):
-        await place.families.delete(place.family, force=True)
-    assert await place.unfinished(outer) == 1
-    assert (await place.families.get(place.family)).family.bounds == Bounds(max_topics=50)
-    await place.producer.publish(f"{place.prefix}new", b"x")
-    await place.catalog.delete(outside)
-    await place.families.delete(place.family, force=True)
-    with pytest.raises(errors.UnknownTopic):
-        await place.families.get(place.family)
-
-
-async def test_a_family_is_deleted_while_its_topics_go_to_sleep(place: Place, sealed: None) -> None:
-    await place.create(priorities=("only",))
-    a, b = (f"{place.prefix}{name}" for name in "ab")
-    for name in (a, b):
-        await place.producer.publish(name, b"x")
-    await place.finish(a)
-    delete, calls = place.admin.delete_all, list[str]()
-
-    async def sleep() -> None:
-        assert await place.sleep(a) == {a}
-
-    place.admin.delete_all = Interrupted(place.admin, calls, 1, sleep).delete_all  # type: ignore[method-assign]
-    await place.families.delete(place.family, force=True)
-    place.admin.delete_all = delete  # type: ignore[method-assign]
-    assert calls
-    with pytest.raises(errors.UnknownTopic):
-        await place.families.get(place.family)
-
-
-async def test_places_of_a_full_family_are_free_again_when_topics_sleep(place: Place, sealed: None) -> None:
-    await place.create(priorities=("only",), bounds=Bounds(max_topics=2))
-    for name in "ab":
-        await place.producer.publish(place.prefix + name, b"x")
-        await place.finish(place.prefix + name)
-    with pytest.raises(errors.FamilyFull):
-        await place.producer.publish(f"{place.prefix}c", b"x")
-    assert await place.sleep(f"{place.prefix}a") == {f"{place.prefix}a"}
-    found = await asyncio.gather(
-        *(p.publish(f"{place.prefix}{name}", b"x") for p in place.producers(2) for name in "cde"),
-        return_exceptions=True,
-    )
-    assert await place.live() == 2
-    assert {type(one) for one in found} == {str, errors.FamilyFull}
-    made = {topic.name for topic in await place.families.topics(place.family)}
-    assert sum([await place.unfinished(name) for name in made]) == 2  # both producers, to the one new topic
-
-
-async def test_a_thousand_new_names_at_once_from_two_producers(place: Place) -> None:
-    await place.create(priorities=("only",))
-    names = [f"{place.prefix}{i}" for i in range(1_000)]
-    one, other = place.producers(2)
-    await asyncio.gather(*(p.publish(name, b"x") for name in names for p in (one, other)))
-    topics = await place.families.topics(place.family)
-    assert await place.live() == len(topics) == 1_000
-    lags = await place.admin.lag(topics)
-    assert sum(lag.unfinished for lag in lags) == 2_000
-
-
-async def test_a_change_of_the_family_at_the_moment_of_first_publishes_reaches_all_topics(place: Place) -> None:
-    await place.create(priorities=("only",))
-    names = [place.prefix + name for name in NAMES]
-
-    async def change() -> None:
-        for qps in (120.0, 7.0, 90.0):
-            await place.families.set(place.family, {"qps": qps, "max_attempts": int(qps)})
-
-    publishes = [p.publish(name, b"x", key=name) for p in place.producers(2) for name in names]
-    await asyncio.gather(*publishes[:20], change(), *publishes[20:])
-    topics = await place.families.topics(place.family)
-    assert {(t.qps, t.options.max_attempts, t.active_groups) for t in topics} == {(90.0, 90, 2)}
-    assert [await place.unfinished(name) for name in names] == [2] * len(names)
-
-
-async def test_a_family_deleted_and_made_otherwise_while_its_topics_sleep(place: Place, sealed: None) -> None:
-    """The names come back with other priorities, or as another kind."""
-    await place.create(priorities=("high", "low"), qps=120.0)
-    a, b = (f"{place.prefix}{name}" for name in "ab")
-    for name in (a, b):
-        await place.producer.publish(name, b"x", priority="low")
-        await place.finish(name)
-    assert await place.sleep(a, b) == {a, b}
-    await place.families.delete(place.family)
-    with pytest.raises(errors.UnknownTopic):
-        await place.producer.publish(a, b"x")
-    await place.create(priorities=("low", "other"), qps=60.0)
-    await place.producer.publish_many(a, [b"x"] * 6, keys=[f"k{i}" for i in range(6)], priority="low")
-    await place.producer.publish(a, b"x", priority="other")
-    assert await place.unfinished(a) == 7
-    await place.families.delete(place.family, force=True)
-    await place.create(kind=Kind.FIXED_TIME, merge="key")
-    await place.producer.refresh()  # else it may know the former kind for a second, as of any topic
-    for name in (a, b):
-        await place.producer.publish(name, b"x", merge_key=b"k", delay_ms=3_600_000)
-    assert [held.delayed for held in await place.admin.slot_lag(await place.families.topics(place.family))] == [1, 1]
 
 
 async def test_rows_of_topics_that_slept_go_and_who_follows_the_catalog_slowly_reads_all(
