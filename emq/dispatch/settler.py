@@ -247,8 +247,11 @@ class Settler:
                 self.failures.buried(group, m, decision.reason + _told(group, m))
             elif decision.cause == events.UNFIT:
                 self.failures.buried(group, m, decision.reason)
-            if decision.due_ms is not None and m.member is None:
-                self._events.due(group.name, decision.due_ms)
+            if m.member is None:
+                if decision.due_ms is not None:
+                    self._events.due(group.name, decision.due_ms)
+                elif group.lane_is_empty:
+                    self._events.due(group.name, 0)  # a dead letter is there now
         if group.slot is not None and decision is not None and decision.rests and decision.due_ms is not None:
             self._events.due(group.slot.address, decision.due_ms)
 

@@ -155,6 +155,8 @@ class OwnedGroup(WaitingMessages):
         busy: a message of a serial group is running.
         in_flight: messages started and not settled.
         lane_out: entries claimed from the lane and not settled.
+        lane_is_empty: the last claim left nothing in the lane, dead letters included. What is to be tried wakes the
+            host, and a claim follows; of a dead letter that another process puts there, the host learns by the sweep.
         lane_lost_ms: when the answer to a claim from the lane was lost, by the event loop's time; 0 for never. The
             store may count entries as claimed that no host has.
         layout: the layout to which this owner has raised the group's queues (they refuse earlier ones); 0 for none, or
@@ -174,6 +176,7 @@ class OwnedGroup(WaitingMessages):
         "counter",
         "epoch",
         "in_flight",
+        "lane_is_empty",
         "lane_lost_ms",
         "lane_out",
         "layout",
@@ -209,6 +212,7 @@ class OwnedGroup(WaitingMessages):
         self.busy = False
         self.in_flight = 0
         self.lane_out = 0
+        self.lane_is_empty = False
         self.lane_lost_ms = 0
         self.layout = 0
         self.raised: Sequence[int] = ()

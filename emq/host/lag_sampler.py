@@ -40,7 +40,8 @@ class LagSampler:
     """Looks at the groups of a host in turn, and remembers the counts of the last whole look.
 
     The look asks the store only for the tails of queues that the host has not read to the end, and for the sizes of
-    lanes and slots: at most one call of each kind for 300 groups in `STEP_S`.
+    slots and of lanes that hold something: at most one call of each kind for 300 groups in `STEP_S`. It asks for the
+    lanes of the first 300 groups in any case, to learn whether the store answers.
 
     Attributes:
         counts: messages of the host's groups by part, without those in flight.
@@ -96,14 +97,22 @@ class LagSampler:
         for start in range(0, len(groups), GROUPS_AT_ONCE):
             if start:
                 await asyncio.sleep(STEP_S)
-            failure = await self._add(counts, groups[start : start + GROUPS_AT_ONCE]) or failure
+            part = groups[start : start + GROUPS_AT_ONCE]
+            lanes = [group for group in part if not (start and group.lane_is_empty)]
+            failure = await self._add(counts, part, lanes) or failure
         self.unreachable = None if failure is None else str(failure)
         if failure is None:
             self.counts, self.quota, self.sampled_at = counts.all, counts.quota, self._clock.now()
             self.troubled, self.in_trouble = await self._topics.found(counts.topics, self.sampled_at)
 
-    async def _add(self, counts: _Counts, groups: Sequence[OwnedGroup]) -> errors.EMQError | None:
-        """Add the messages of some groups; return the error of one that the store could not serve, or None."""
+    async def _add(
+        self, counts: _Counts, groups: Sequence[OwnedGroup], with_lanes: Sequence[OwnedGroup]
+    ) -> errors.EMQError | None:
+        """Add the messages of some groups; return the error of one that the store could not serve, or None.
+
+        Args:
+            with_lanes: those of the groups whose lanes may hold something.
+        """
         now = self._clock.now()
         unread = []
         sorted_groups = []
@@ -126,16 +135,17 @@ class LagSampler:
                     failure = found
                 else:
                     counts.add(owner, place, max(0, found.tail - max(position, found.head)))
-        lanes = await of_each(self._store.lanes.inspect([group.name for group in groups]), len(groups))
-        for group, lane in zip(groups, lanes, strict=True):
-            if isinstance(lane, FAILURES):
-                failure = lane
-            else:
-                counts.add(group.owner, Part.DELAYED, lane.waiting)
-                counts.add(group.owner, Part.DEAD, lane.dead)
+        if with_lanes:
+            inspected = self._store.lanes.inspect([group.name for group in with_lanes])
+            for group, lane in zip(with_lanes, await of_each(inspected, len(with_lanes)), strict=True):
+                if isinstance(lane, FAILURES):
+                    failure = lane
+                else:
+                    counts.add(group.owner, Part.DELAYED, lane.waiting)
+                    counts.add(group.owner, Part.DEAD, lane.dead)
         if sorted_groups:
-            inspected = self._store.sorted.inspect([slot for _, slot, _ in sorted_groups], int(now * 1000))
-            slots = await of_each(inspected, len(sorted_groups))
+            found_slots = self._store.sorted.inspect([slot for _, slot, _ in sorted_groups], int(now * 1000))
+            slots = await of_each(found_slots, len(sorted_groups))
             for (owner, _, place), state in zip(sorted_groups, slots, strict=True):
                 if isinstance(state, FAILURES):
                     failure = state

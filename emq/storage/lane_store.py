@@ -116,10 +116,12 @@ class LaneClaimed(NamedTuple):
     Attributes:
         entries: (id, body), by priority and, within one, in the order of their due times; they are in prepare now.
         next_due_ms: due time of the lane's next waiting entry, or None; in the past if more entries are due.
+        is_empty: the lane has no entry now, in none of its three states.
     """
 
     entries: Sequence[tuple[str, bytes]]
     next_due_ms: int | None
+    is_empty: bool
 
 
 class LaneSettle(NamedTuple):

@@ -61,6 +61,21 @@ async def test_a_claim_keeps_to_its_limit_and_tells_what_is_still_due(store: Sto
     assert (ids(claimed), claimed.next_due_ms) == (["c"], None)
 
 
+async def test_a_claim_tells_whether_the_lane_holds_anything(store: Store, target: Target) -> None:
+    slot, unused = target.slot(0), target.slot(1)
+    assert (await claim(store, unused)).is_empty
+    await add(store, slot, ("x", NOW), ("later", NOW + 1))
+    assert not (await claim(store, slot)).is_empty  # one is claimed, and one waits
+    await settle(store, LaneSettle(slot, "x", LaneVerdict.ACK, 1))
+    assert not (await claim(store, slot)).is_empty  # one waits
+    assert not (await claim(store, slot, now_ms=NOW + 1)).is_empty
+    assert not (await claim(store, slot, now_ms=NOW + 1)).is_empty  # one is claimed, by an earlier claim
+    await settle(store, LaneSettle(slot, "later", LaneVerdict.DEAD, 1, reason="no such order"))
+    assert [each.is_empty for each in (await claim(store, slot), await claim(store, unused))] == [False, True]
+    await settle(store, LaneSettle(slot, "later", LaneVerdict.PURGE))
+    assert (await claim(store, slot)).is_empty
+
+
 async def put_ranked(store: Store, slot: str, *ranked: tuple[str, int, int]) -> None:
     """Add waiting entries: id, priority, due time."""
     adds = [LaneAdd(slot, id_, id_.encode(), due_ms, priority=priority) for id_, priority, due_ms in ranked]
@@ -91,7 +106,7 @@ async def test_each_priority_has_room_of_its_own(store: Store, target: Target) -
     assert await claim_ranked(store, slot, 9, 4, 0, 3) == ["low0", "low1", "low2"]
     assert await claim_ranked(store, slot, 2, 4, 4, 4) == ["mid2", "low3"]
     (answer,) = await store.lanes.claim([LaneClaim(slot, 9, 1, (4, 4, 0))], NOW)
-    assert answer == LaneClaimed([], NOW - 96)
+    assert answer == LaneClaimed([], NOW - 96, is_empty=False)
 
 
 async def test_priorities_below_the_last_share_its_room(store: Store, target: Target) -> None:
@@ -312,7 +327,7 @@ async def test_a_higher_epoch_fences_off_claims_and_verdicts_of_lower_ones(store
     await store.lanes.claim([LaneClaim(slot, 1, 5)], NOW - 100)
     answers = await store.lanes.claim([LaneClaim(slot, 10, 4), LaneClaim(neighbour, 10, 4)], NOW)
     assert isinstance(answers[0], errors.NotOwner)
-    assert answers[1] == LaneClaimed([("z", b"z")], None)
+    assert answers[1] == LaneClaimed([("z", b"z")], None, is_empty=False)
     stale = [
         LaneSettle(slot, "x", verdict, 4, NOW, b"", "")
         for verdict in (LaneVerdict.ACK, LaneVerdict.RETRY, LaneVerdict.DEAD)

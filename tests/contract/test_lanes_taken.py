@@ -85,7 +85,7 @@ async def test_nothing_is_left_of_an_entry_that_was_taken_for_good(store: Store,
     assert await store.lanes.settle(verdicts) == [False] * len(verdicts)
     assert await store.lanes.recover([(lane, 9)]) == [0]
     assert await state(store, lane) == NOTHING
-    assert await store.lanes.claim([LaneClaim(lane, 9, 9)], NOW_MS + 1) == [LaneClaimed([], None)]
+    assert await store.lanes.claim([LaneClaim(lane, 9, 9)], NOW_MS + 1) == [LaneClaimed([], None, is_empty=True)]
     assert (await store.lanes.waiting(lane), await store.lanes.dead(lane)) == ([], [])
 
 

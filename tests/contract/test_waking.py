@@ -205,7 +205,7 @@ async def test_a_slot_wakes_for_an_earlier_due_time_only(store: Store, target: T
 
 async def test_an_empty_slot_wakes_for_whatever_comes(store: Store, target: Target) -> None:
     async with watching(store, target.queue("high", 9)) as watcher:
-        assert await arm(store, target.slot(1)) == LaneClaimed([], None)
+        assert await arm(store, target.slot(1)) == LaneClaimed([], None, is_empty=True)
         await store.lanes.add([LaneAdd(target.slot(1), "x", b"", NOW + 10**9)])
         await watcher.wakes(target.slot(1))
 

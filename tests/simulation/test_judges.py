@@ -327,7 +327,7 @@ async def test_only_what_was_claimed_when_the_store_lost_its_last_writes_may_sta
     evidence = Evidence()
     if was_claimed:
         claim = lane_store.LaneClaim("t/0", 1, 1)
-        evidence.applied("h1", "lanes.claim", [[claim]], [lane_store.LaneClaimed([("id", b"")], None)])
+        evidence.applied("h1", "lanes.claim", [[claim]], [lane_store.LaneClaimed([("id", b"")], None, is_empty=False)])
     evidence.store_lost({}, {}, [], {})
     settle = lane_store.LaneSettle("t/0", "id", verdict, 1, due_ms=(BEGAN_S + 1) * 1000)
     evidence.applied("h1", "lanes.settle", [[settle]], [True])
@@ -352,7 +352,7 @@ async def test_an_acknowledgement_sent_again_may_take_a_copy_that_came_to_the_la
     claim = lane_store.LaneClaim("t/0", 1, 1, 0)
     for again in (False, True):
         evidence.acknowledged.clear()  # as when the copy is added
-        evidence.applied("h1", "lanes.claim", [[claim]], [lane_store.LaneClaimed([("id", b"")], None)])
+        evidence.applied("h1", "lanes.claim", [[claim]], [lane_store.LaneClaimed([("id", b"")], None, is_empty=False)])
         if had_started or not again:
             evidence.started("h1", 1, _from_lane(), "")
         evidence.applied("h1", "lanes.settle", [[ack]], [True])

@@ -89,7 +89,7 @@ class MemoryLanes:
             entries.append((id_, lane.bodies[id_]))
         next_due_ms = lane.next_due_ms()
         self._world.arm_lane(claim.lane, next_due_ms, self._wakeups)
-        return LaneClaimed(entries, next_due_ms)
+        return LaneClaimed(entries, next_due_ms, not lane.bodies)
 
     async def settle(self, settles: Sequence[LaneSettle]) -> list[bool | errors.NotOwner]:
         """See `LaneStore.settle`."""

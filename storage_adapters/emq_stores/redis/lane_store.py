@@ -188,7 +188,7 @@ def _added(add: LaneAdd, answer: int) -> bool | errors.NotOwner | errors.QueueSe
 def _claimed(claim: LaneClaim, answer: Any) -> LaneClaimed | errors.NotOwner:
     if answer == 0:
         return not_owner(claim.lane, claim.epoch)
-    due, *flat = answer
+    due, is_empty, *flat = answer
     # A missing body counts as empty: the host puts the entry aside as unreadable.
     entries = [(_text(id_), body or b"") for id_, body in zip(flat[::2], flat[1::2], strict=True)]
-    return LaneClaimed(entries, None if due < 0 else due)
+    return LaneClaimed(entries, None if due < 0 else due, is_empty == 1)

@@ -146,6 +146,7 @@ class SqlLanes:
         taken = _take(transaction, ready, now_ms, max_bytes)
         again = {each.lane_id for each in ready}
         due = {lane_id: of for lane_id, of in due.items() if lane_id not in again} | _next_due(transaction, again)
+        kept = _not_waiting(transaction, {lane.id for lane in lanes.values()} - due.keys())
         answers: list[LaneClaimed | errors.NotOwner] = []
         for i, claim in enumerate(claims):
             lane = lanes[claim.lane]
@@ -154,7 +155,7 @@ class SqlLanes:
                 continue
             next_due_ms = min(due.get(lane.id, {}).values(), default=None)
             lane.arm(transaction.instance, next_due_ms)
-            answers.append(LaneClaimed(taken.get(i, []), next_due_ms))
+            answers.append(LaneClaimed(taken.get(i, []), next_due_ms, lane.id not in due and lane.id not in kept))
         save_groups(transaction, lanes.values())
         return answers
 
@@ -349,6 +350,11 @@ def _next_due(transaction: Transaction, lanes: set[int]) -> dict[int, dict[int, 
         for lane_id, priority, due_ms in transaction.rows("entries_next", lanes=sorted(lanes)):
             found.setdefault(lane_id, {})[priority] = due_ms
     return found
+
+
+def _not_waiting(transaction: Transaction, lanes: set[int]) -> set[int]:
+    """Return those of the lanes that have claimed or dead entries."""
+    return {lane_id for (lane_id,) in transaction.rows("entries_any", lanes=sorted(lanes))} if lanes else set()
 
 
 def _take(

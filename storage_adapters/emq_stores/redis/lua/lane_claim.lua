@@ -5,7 +5,7 @@
 --       hash bodies
 -- ARGV  1 now in ms, 2 the claimer's channel, 3 most bytes of bodies; then for each claim: lane, limit, epoch, rooms
 --       (most entries of each priority, separated by spaces; the last number holds for all lower ones; empty: no bound)
--- Returns for each claim 0 (stale epoch) or {next due in ms (-1: none), id, body, ...}.
+-- Returns for each claim 0 (stale epoch) or {next due in ms (-1: none), 1 if the lane is empty, id, body, ...}.
 -- O((claimed + priorities) log entries).
 -- include whole
 -- include lane_ranks
@@ -53,7 +53,7 @@ for c = 0, (#ARGV - 3) / 4 - 1 do
     answer[c + 1] = 0
   else
     if fence < tonumber(epoch) then redis.call('HSET', KEYS[2], lane, epoch) end
-    local reply, rooms, priority = {-1}, {}, 0
+    local reply, rooms, priority = {-1, 0}, {}, 0
     for room in string.gmatch(told, '%d+') do rooms[#rooms + 1] = tonumber(room) end
     left = tonumber(left)
     local following = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')[2]
@@ -71,8 +71,12 @@ for c = 0, (#ARGV - 3) / 4 - 1 do
       end
       priority = priority + 1
     end
-    if #reply > 1 then following = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')[2] end
-    if following then reply[1] = tonumber(following) end
+    if #reply > 2 then following = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')[2] end
+    if following then
+      reply[1] = tonumber(following)
+    elseif redis.call('EXISTS', bodies, prepared) == 0 then
+      reply[2] = 1
+    end
     redis.call('HSET', KEYS[1], lane, (following or '9007199254740991') .. ' ' .. ARGV[2])
     redis.call('ZREM', KEYS[3], ARGV[2] .. '\n' .. lane)
     answer[c + 1] = reply
