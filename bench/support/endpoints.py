@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, cast
 import msgspec
 import uvloop
 
-from emq.cli import standard_output
+from emq_cli import standard_output
 from emq_demo.child import Child
 
 Kind = Literal["good", "hang", "refuse", "huge", "drip", "silent-names"]

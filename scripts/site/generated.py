@@ -17,11 +17,11 @@ import msgspec
 import pool_tables
 import typer
 
-from emq.cli.commands import app
-from emq.cli.topic_options import written
 from emq.runtime import errors, settings
 from emq.topics.model import SORTED_OPTIONS, Topic
 from emq.topics.options import Described, TopicOptions, described, in_words
+from emq_cli.commands import app
+from emq_cli.topic_options import written
 
 _MARK = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
 _NOTE = re.compile(r"^<!-- generated: note -->\n(?:> .*\n)+", re.MULTILINE)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from emq.cli.topic_options import written
 from emq.topics.options import in_words
+from emq_cli.topic_options import written
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType, Tenant
 
 TABLES: dict[str, type[msgspec.Struct]] = {

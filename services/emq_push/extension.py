@@ -81,8 +81,8 @@ class Push(Extension):
             yield
 
     def add_commands(self, root: typer.Typer) -> None:
-        from emq.cli import topics
-        from emq.cli.session import command
+        from emq_cli import topics
+        from emq_cli.session import command
         from emq_push.cli import encrypting, push
 
         root.add_typer(push.app, name="push")

@@ -25,8 +25,8 @@ class Web(Extension):
         if not app.settings.api:
             yield
             return
-        from emq.cli.extras import needing
         from emq.runtime.settings import address
+        from emq_cli.extras import needing
 
         with needing("the HTTP API", "api"):
             from emq_web import serving

@@ -14,8 +14,8 @@ class SparkTools(Extension):
     """See `emq.runtime.extending.Extension`."""
 
     def add_commands(self, root: typer.Typer) -> None:
-        from emq.cli.entry import Command
-        from emq.cli.session import command
+        from emq_cli.entry import Command
+        from emq_cli.session import command
         from emq_spark.cli import audit, load, trial
 
         command(root, "audit")(audit.audit)

@@ -88,7 +88,7 @@ def test_every_message_is_accounted_for_and_every_promise_held(store: str, plan:
 
 @contextlib.contextmanager
 def run_demo(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    program = [sys.executable, "-m", "emq.cli", "demo", *arguments]
+    program = [sys.executable, "-m", "emq_cli", "demo", *arguments]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(program, text=True, **pipes) as process:
         try:

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 import emq
 import emq_servers as servers
-from emq.cli import cluster as cluster_views
-from emq.cli.commands import app as cli
 from emq.database import levels, tables
 from emq.observe import upgrading
 from emq.runtime import errors
 from emq.topics import row_codec
+from emq_cli import cluster as cluster_views
+from emq_cli.commands import app as cli
 from support import level_host_process
 from support.emq_shell import opened, shell
 from support.rig import Rig, Seen, rig

@@ -11,7 +11,7 @@ HEAVY = {"sqlalchemy", "redis", "aiohttp", "pyarrow", "alembic", "uvloop", "emq_
 def test_help_loads_none_of_what_only_commands_need() -> None:
     # Beyond what importing the package itself loads.
     code = (
-        "import sys, emq; before = set(sys.modules); import emq.cli.commands; "
+        "import sys, emq; before = set(sys.modules); import emq_cli.commands; "
         "print(*{m.split('.')[0] for m in set(sys.modules) - before})"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

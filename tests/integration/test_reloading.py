@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from emq.cli import reloading
-from emq.cli.reloading import Reloader
 from emq.runtime import errors
+from emq_cli import reloading
+from emq_cli.reloading import Reloader
 from support.waiting import until
 
 CHILD = """

@@ -98,11 +98,11 @@ def test_a_second_signal_ends_a_shutdown_hook_that_hangs_and_the_others_run(emq:
 
 def test_without_watchfiles_the_line_says_how_to_get_it(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)
-    monkeypatch.delitem(sys.modules, "emq.cli.reloading", raising=False)
-    monkeypatch.delattr("emq.cli.reloading", raising=False)
+    monkeypatch.delitem(sys.modules, "emq_cli.reloading", raising=False)
+    monkeypatch.delattr("emq_cli.reloading", raising=False)
     from typer.testing import CliRunner
 
-    from emq.cli.commands import app
+    from emq_cli.commands import app
 
     result = CliRunner().invoke(app, ["run", "shop", "--reload"])
     assert result.exit_code == 2

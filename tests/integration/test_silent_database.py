@@ -146,7 +146,7 @@ async def test_a_command_that_reads_from_a_silent_server_ends_with_one_clear_lin
 async def told_by(line: str, where: tuple[str, ...]) -> list[str]:
     """What a command prints; it has to fail."""
     pipe = asyncio.subprocess.PIPE
-    command = (sys.executable, "-m", "emq.cli", *line.split(), *where)
+    command = (sys.executable, "-m", "emq_cli", *line.split(), *where)
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     async with asyncio.timeout(30):
         out, err = await process.communicate()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from emq.cli.commands import app as commands
 from emq.runtime import errors, settings
+from emq_cli.commands import app as commands
 from emq_scheduling import Limit, Pool, Resource, TaskType
 
 ROOT = Path(__file__).parents[2]

@@ -13,13 +13,13 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from emq import App, Environment
-from emq.cli.commands import app
 from emq.database import Database, tables
 from emq.runtime.clock import ManualClock
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.log_store import Put, Read
 from emq.storage.message import Message, encode_retry
 from emq.storage.opening import open_store
+from emq_cli.commands import app
 
 HOUR_S = 3_600
 URLS = ["redis_url", "postgres_url", "sqlite"]

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from bench.spark import synthetic
-from emq.cli.commands import app
 from emq.topics import catalog_file
+from emq_cli.commands import app
 from emq_spark import session
 
 SHAPE = synthetic.Shape(topics=1, seconds=4)

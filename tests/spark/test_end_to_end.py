@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
 import emq_servers as servers
-from emq.cli.commands import app
+from emq_cli.commands import app
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ import pytest
 
 from emq.allocation import cluster_view, forecast
 from emq.allocation.tree.protocol import Tree
-from emq.cli import cluster, session
-from emq.cli.cluster import DatabaseView
 from emq.topics.model import Topic, split
+from emq_cli import cluster, session
+from emq_cli.cluster import DatabaseView
 from support import emq_shell
 from support.members import Cluster
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from emq.cli.commands import app
+from emq_cli.commands import app
 
-EMQ = (sys.executable, "-m", "emq.cli")
+EMQ = (sys.executable, "-m", "emq_cli")
 
 
 PATIENCE_S = 20.0

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from emq import App
-from emq.cli import exit_codes
-from emq.cli.commands import app
+from emq_cli import exit_codes
+from emq_cli.commands import app
 
 FAILURES = (exit_codes.FAILED, exit_codes.WRONG, exit_codes.UNREACHABLE)
 

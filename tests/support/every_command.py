@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from emq.cli import consuming
-from emq.cli.commands import app
+from emq_cli import consuming
+from emq_cli.commands import app
 from emq_demo import run as demonstration
 from emq_web.cli import serving_api
 from support.emq_shell import Shell

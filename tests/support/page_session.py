@@ -268,9 +268,9 @@ def _entered(words: list[str], output: str, environ: dict[str, str], directory: 
     sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
     sys.argv = words
     sys.path.insert(0, directory)
-    from emq import cli
+    import emq_cli
 
-    cli.main()
+    emq_cli.main()
 
 
 def _imported(module: str, environ: dict[str, str], directory: str) -> None:
@@ -298,7 +298,7 @@ def _said(exc: BaseException) -> str:
 
 
 def main() -> int:
-    _PROCESSES.set_forkserver_preload(["emq.cli.commands", "emq.app", "emq_stores.sql"])
+    _PROCESSES.set_forkserver_preload(["emq_cli.commands", "emq.app", "emq_stores.sql"])
     os.environ["COLUMNS"] = "100"
     try:
         Page(Path(sys.argv[1])).run()

@@ -15,12 +15,12 @@ import pytest
 from rich.console import Console
 
 from emq.app import App
-from emq.cli import exit_codes, offsets, watching
-from emq.cli.session import Session
 from emq.database import host_stats
 from emq.host import statistics
 from emq.runtime import errors
 from emq.storage.lane_store import LaneAdd
+from emq_cli import exit_codes, offsets, watching
+from emq_cli.session import Session
 from support.emq_shell import Shell, opened
 
 

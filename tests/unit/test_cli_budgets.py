@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from emq import App
-from emq.cli import exit_codes
 from emq.database import host_stats
 from emq.host import statistics
+from emq_cli import exit_codes
 from support.emq_shell import Shell, opened
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from emq.allocation import cluster_view, records
 from emq.allocation.records import Order, Running
-from emq.cli import cluster, host_view, hosts, plan, plan_view, session
-from emq.cli.cluster import DatabaseView
 from emq.host.statistics import HostStatistics, Rates, Totals
 from emq.observe.snapshots import AgedSnapshot
 from emq.runtime import errors
 from emq.topics.model import Topic
+from emq_cli import cluster, host_view, hosts, plan, plan_view, session
+from emq_cli.cluster import DatabaseView
 from support.cluster_shell import QUOTAS, TOPICS, Shell, shell
 from support.members import Follower
 from support.virtual import virtual

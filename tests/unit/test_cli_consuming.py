@@ -8,8 +8,8 @@ import logging
 import pytest
 
 import emq
-from emq.cli import consuming
 from emq.runtime.settings import Settings
+from emq_cli import consuming
 from emq_push.cli import pushing
 
 

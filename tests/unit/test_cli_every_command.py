@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from emq.cli import exit_codes
-from emq.cli.commands import app
+from emq_cli import exit_codes
+from emq_cli.commands import app
 from support import every_command
 from support.emq_shell import Shell, shell
 from support.every_command import ARGUMENTS, SPARK, JavaStarted

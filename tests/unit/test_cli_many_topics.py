@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from emq.cli import exit_codes, many_topics
 from emq.observe.admin import Admin
 from emq.runtime import errors
 from emq.topics.model import Topic
+from emq_cli import exit_codes, many_topics
 from support.emq_shell import Shell, shell
 
 

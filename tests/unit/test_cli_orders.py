@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from emq.cli import hosts, orders, plan
-from emq.cli.cluster import DatabaseView
 from emq.runtime import errors
+from emq_cli import hosts, orders, plan
+from emq_cli.cluster import DatabaseView
 from support.cluster_shell import Shell, shell
 from support.members import Follower
 from support.virtual import virtual

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from emq.cli import binding, message_lines, output, topic_settings
 from emq.host.handlers import Handlers
 from emq.observe import epochs
 from emq.runtime import errors, plurals
+from emq_cli import binding, message_lines, output, topic_settings
 from emq_push.cli import pushing
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emq.cli import simulation
+from emq_cli import simulation
 from support.emq_shell import Shell
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from emq.app import App
-from emq.cli import times, topic_arguments, topic_settings
 from emq.runtime import errors
 from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
 from emq.timetable import delay_levels
 from emq.topics import model
+from emq_cli import times, topic_arguments, topic_settings
 from emq_demo import leftovers
 from support.emq_shell import Shell, opened
 

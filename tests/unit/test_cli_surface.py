@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from emq.cli import exit_codes, output
 from emq.topics.model import Topic, TopicOptions
+from emq_cli import exit_codes, output
 from support.emq_shell import Shell
 
 NAMES = ("a-tenant-with-a-longer-name-1", "short", "x" * 128)

@@ -10,12 +10,12 @@ from typing import Any, cast
 import msgspec
 
 from emq.allocation.membership import Membership
-from emq.cli import host_view
-from emq.cli.cluster import DatabaseView
 from emq.host.consumption import LATE_S, Consumption, Unconsumed
 from emq.host.ownership import Ownership
 from emq.host.statistics import HostStatistics
 from emq.observe.snapshots import AgedSnapshot
+from emq_cli import host_view
+from emq_cli.cluster import DatabaseView
 from support.virtual import virtual
 
 pytestmark = virtual

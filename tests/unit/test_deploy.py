@@ -10,8 +10,8 @@ import pytest
 import typer.main
 import yaml
 
-from emq.cli.commands import app
 from emq.runtime.settings import Settings
+from emq_cli.commands import app
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = sorted(p for p in DEPLOY.rglob("*") if p.is_file() and "__pycache__" not in p.parts and p.name != ".env")

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from emq.cli import session
-from emq.cli.session import Session
 from emq.observe import dead_letters, recall
 from emq.observe import planned as book
 from emq.observe.dead_letters import Letter
@@ -19,6 +17,8 @@ from emq.storage.message import Message
 from emq.storage.slot_store import Keep
 from emq.storage.slot_store import SlotAdd as Member
 from emq.topics.model import Kind, Topic, split
+from emq_cli import session
+from emq_cli.session import Session
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from emq.cli import logs, supervisor
-from emq.cli.session import Session
 from emq.runtime import settings
+from emq_cli import logs, supervisor
+from emq_cli.session import Session
 
 CREATED_S = 1_700_000_000.25
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import emq
-from emq.cli import binding
-from emq.cli.session import Session
 from emq.runtime import errors, settings
+from emq_cli import binding
+from emq_cli.session import Session
 from support import emq_shell
 from support.emq_shell import Shell
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from emq.cli import standard_output
+from emq_cli import standard_output
 
 
 class Partial(io.RawIOBase):

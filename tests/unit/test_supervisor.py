@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from emq.cli import supervisor
 from emq.runtime.settings import Settings
+from emq_cli import supervisor
 from support.waiting import until
 
 

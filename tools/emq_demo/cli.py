@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from emq.cli import arguments
-from emq.cli.extras import needing
-from emq.cli.session import guard
+from emq_cli import arguments
+from emq_cli.extras import needing
+from emq_cli.session import guard
 
 
 def demo(
@@ -54,7 +54,7 @@ def demo(
         raise typer.BadParameter("a page is not served with --json", param_hint="--stay")
 
     def run() -> None:
-        from emq.cli import logs
+        from emq_cli import logs
 
         level = log_level or arguments.Level.ERROR
         logs.configure(level, log_format or arguments.Format.TEXT)

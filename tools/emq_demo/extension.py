@@ -14,7 +14,7 @@ class Demonstration(Extension):
     """See `emq.runtime.extending.Extension`."""
 
     def add_commands(self, root: typer.Typer) -> None:
-        from emq.cli.entry import Command
+        from emq_cli.entry import Command
         from emq_demo import cli
 
         root.command("demo", cls=Command)(cli.demo)

@@ -25,8 +25,8 @@ from urllib.parse import quote
 import msgspec
 import uvloop
 
-from emq.cli import standard_output
 from emq.runtime import errors
+from emq_cli import standard_output
 from emq_demo.child import Child
 
 HUNG_UP = 0

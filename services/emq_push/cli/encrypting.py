@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from emq.cli import exit_codes, output
-from emq.cli.extras import needing
-from emq.cli.patterns import none
-from emq.cli.progress import Bar
-from emq.cli.session import Session, fail
 from emq.runtime import errors
+from emq_cli import exit_codes, output
+from emq_cli.extras import needing
+from emq_cli.patterns import none
+from emq_cli.progress import Bar
+from emq_cli.session import Session, fail
 
 TOLD = 20
 """Most topics that are named as unreadable."""

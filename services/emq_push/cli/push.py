@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from emq.cli import output, times
-from emq.cli.entry import Room
-from emq.cli.extras import needing
-from emq.cli.session import Session, command
 from emq.runtime import documents, errors
+from emq_cli import output, times
+from emq_cli.entry import Room
+from emq_cli.extras import needing
+from emq_cli.session import Session, command
 
 if TYPE_CHECKING:
     from emq import App

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from emq.cli.extras import needing
 from emq.topics.secret_names import masked
+from emq_cli.extras import needing
 
 if TYPE_CHECKING:
     from emq import App

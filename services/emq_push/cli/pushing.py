@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from emq import App
 from emq.calls.middleware import Middleware
-from emq.cli.extras import needing
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Binding, Handlers, OnExpired
 from emq.host.throttles import Throttles
 from emq.runtime import errors
 from emq.storage.message import Message
+from emq_cli.extras import needing
 
 if TYPE_CHECKING:
     from emq_push.attempts import AttemptSink

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from emq.cli import exit_codes, output, times
-from emq.cli.arguments import Yes
-from emq.cli.entry import Room
-from emq.cli.session import Session, command
 from emq.runtime import errors
+from emq_cli import exit_codes, output, times
+from emq_cli.arguments import Yes
+from emq_cli.entry import Room
+from emq_cli.session import Session, command
 
 if TYPE_CHECKING:
     from emq.app import App

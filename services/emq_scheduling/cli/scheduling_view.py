@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from rich.console import Group, RenderableType
 
-from emq.cli import output
 from emq.runtime import durations
+from emq_cli import output
 from emq_scheduling.model import Pool
 from emq_scheduling.records.snapshot import ResourceView, Snapshot, TypeView
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emq.cli import output
-from emq.cli.arguments import LOGGING, Yes
-from emq.cli.entry import Room
-from emq.cli.extras import needing
-from emq.cli.session import Session, command
 from emq.runtime import plurals
+from emq_cli import output
+from emq_cli.arguments import LOGGING, Yes
+from emq_cli.entry import Room
+from emq_cli.extras import needing
+from emq_cli.session import Session, command
 
 if TYPE_CHECKING:
     from emq import App

@@ -8,11 +8,11 @@ import signal
 
 import uvloop
 
-from emq.cli import logs
-from emq.cli.session import Session
 from emq.runtime import errors
 from emq.runtime.passwords import hide_password
 from emq.runtime.settings import address
+from emq_cli import logs
+from emq_cli.session import Session
 from emq_web import serving
 
 log = logging.getLogger("emq")

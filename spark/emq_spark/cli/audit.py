@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from emq.cli.extras import needing
-from emq.cli.session import Session
-from emq.cli.times import given_span_s
 from emq.runtime import errors
+from emq_cli.extras import needing
+from emq_cli.session import Session
+from emq_cli.times import given_span_s
 
 if TYPE_CHECKING:
     from emq.topics.model import Topic

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emq.cli import output
 from emq.runtime import durations, plurals
+from emq_cli import output
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emq.cli.extras import needing
-from emq.cli.session import console, guard, print_json
-from emq.cli.times import given_span_s
+from emq_cli.extras import needing
+from emq_cli.session import console, guard, print_json
+from emq_cli.times import given_span_s
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -97,7 +97,7 @@ def _data(found: Trial, report: Path) -> dict[str, object]:
 def _render(found: Trial, report: Path) -> RenderableType:
     from rich.console import Group
 
-    from emq.cli import output
+    from emq_cli import output
     from emq_spark.audit import view
     from emq_spark.cli import load_view
 

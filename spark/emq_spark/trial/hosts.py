@@ -38,7 +38,7 @@ class TrialHost:
         )
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "emq.cli", "host"], env=environ, cwd=log.parent, stdout=out, stderr=out
+                [sys.executable, "-m", "emq_cli", "host"], env=environ, cwd=log.parent, stdout=out, stderr=out
             )
 
     def check(self) -> None:

@@ -62,7 +62,7 @@ def test_the_sms_platform_keeps_its_file_for_the_command_line(tmp_path: Path) ->
     assert re.search(r"^  held    no limit exceeded$", ended.stdout, re.MULTILINE)
     assert "█" in ended.stdout
     verified = subprocess.run(
-        [sys.executable, "-m", "emq.cli", "scheduling", "verify", "sms", "--store", "sqlite:///kept/emq.db"],
+        [sys.executable, "-m", "emq_cli", "scheduling", "verify", "sms", "--store", "sqlite:///kept/emq.db"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from emq.cli import exit_codes
 from emq.database import Database
+from emq_cli import exit_codes
 from emq_scheduling.records.cancels import Cancels
 from emq_scheduling.records.ends import End, EndLog
 from emq_scheduling.records.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits

@@ -1,5 +1,0 @@
-"""`python -m emq.cli` is `emq`."""
-
-from emq.cli import main
-
-main()

@@ -1,0 +1,128 @@
+"""`emq plan`: show which host owns which group and why; with `--simulate`, plan for other hosts and topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from emq.runtime import errors
+from emq.storage.names import topic_of
+from emq_cli.session import Session
+
+if TYPE_CHECKING:
+    from emq.allocation.cluster_view import View
+    from emq_cli.cluster import DatabaseView
+
+_PANEL = "Simulation"
+
+MOST_HOSTS = 10_000
+"""Most hosts of a simulation: more take longer than anybody waits."""
+
+
+def _option(text: str, low: float | None = None, high: float | None = None) -> Any:
+    """Return an option of the simulation, from `low` to `high`."""
+    return typer.Option(min=low, max=high, help=text, rich_help_panel=_PANEL)
+
+
+Name = Annotated[
+    str | None,
+    typer.Argument(metavar="GROUP|TOPIC|HOST", help="Show only this group (orders/3), topic (orders) or host."),
+]
+Simulate = Annotated[
+    bool, typer.Option("--simulate", help="Plan for hosts and topics that need not exist.", rich_help_panel=_PANEL)
+]
+Hosts = Annotated[int | None, _option("Number of hosts. (default: as many as the messages need)", 1, MOST_HOSTS)]
+Topics = Annotated[int | None, _option("Number of made-up topics to plan for, instead of your own.", 1, 1_000_000)]
+Qps = Annotated[float | None, _option("Messages started a second by all made-up topics together.", 0.01, 50_000_000)]
+Skew = Annotated[float, _option("How unequal the made-up topics are: exponent of Zipf's law; 0 makes all equal.", 0, 5)]
+Kill = Annotated[int, _option("Number of hosts to kill then.", 0)]
+Add = Annotated[int, _option("Number of hosts to add then.", 0, MOST_HOSTS)]
+Weight = Annotated[float, _option("Weight of the added hosts; the others have 1.", 0.001, 1000)]
+MessageUs = Annotated[
+    float | None,
+    _option("Microseconds of CPU for a message. (default: as measured with a handler that does nothing)", 0.01, 1e9),
+]
+Utilisation = Annotated[float | None, _option("Largest share of its core that a host may use. (default: 0.6)", 0.01, 1)]
+Seed = Annotated[int, _option("The same seed gives the same names and choices.")]
+
+
+async def plan(
+    session: Session,
+    name: Name = None,
+    simulate: Simulate = False,
+    hosts: Hosts = None,
+    topics: Topics = None,
+    qps: Qps = None,
+    skew: Skew = 1.0,
+    kill: Kill = 0,
+    add: Add = 0,
+    weight: Weight = 1.0,
+    message_us: MessageUs = None,
+    utilisation: Utilisation = None,
+    seed: Seed = 1,
+) -> None:
+    """Show which host owns which group, and why.
+
+    Without a name: the plan and its hosts. With a topic or a host: its groups. With a group: why it is on its host, and
+    for which former owner it still waits. With --simulate, the same code plans for hosts and topics that need not
+    exist, and changes nothing.
+
+    An epoch is the number of an ownership: a store refuses a host that comes with an older one. It is shown as the time
+    at which it was given out; --json has the number.
+
+    Example: emq plan orders/3
+
+    Example: emq plan --simulate --qps 1000000 --kill 1
+    """
+    if simulate:
+        from emq_cli import simulation
+
+        if name is not None:
+            raise typer.BadParameter("--simulate shows no single group, topic or host; leave the name out")
+        wanted = simulation.Wanted(
+            hosts, topics, qps, skew, kill, add, weight, message_us, utilisation, seed, MOST_HOSTS
+        )
+        await simulation.run(session, wanted)
+        return
+    from emq.allocation import cluster_view as view
+    from emq_cli import cluster, plan_view, refreshing
+
+    async with cluster.tree_of(session) as tree:
+        known = await cluster.known(session)
+        seen = await view.read(tree, session.settings.environment)
+    wide = session.out.width >= refreshing.WIDE
+    if name is None:
+        session.show(plan_view.whole(seen, known), lambda: plan_view.render(seen, known, wide=wide))
+    else:
+        _detail(session, seen, known, name, wide=wide)
+
+
+def _detail(session: Session, view: View, known: DatabaseView, name: str, *, wide: bool) -> None:
+    from emq_cli import host_view, plan_view
+
+    if name in view.groups:
+        session.show(plan_view.group_data(view, known, name), lambda: plan_view.group_text(view, known, name))
+        return
+    groups = plan_view.sorted_groups([group for group in view.groups if topic_of(group) == name])
+    if groups:  # `emq hosts` shows a host of the same name
+        session.show(
+            {"topic": name, "groups": plan_view.groups_data(view, known, groups)},
+            lambda: plan_view.topic_text(view, known, name, groups),
+        )
+        return
+    hosts = {row.host: row for row in host_view.rows(view, known)}
+    if name in hosts:
+        host = hosts[name]
+        session.show(plan_view.host_data(view, known, host), lambda: plan_view.host_text(view, known, host, wide=wide))
+        return
+    raise errors.UnknownTopic(_unknown(view, known, name))
+
+
+def _unknown(view: View, known: DatabaseView, name: str) -> str:
+    from emq.topics.changing import alike
+
+    if name in known.quotas or any(topic.name == name for topic in known.topics):
+        return f"the plan does not know {name!r} yet, which the catalog has; look again in a moment"
+    names = {*view.hosts, *view.groups, *(topic_of(group) for group in view.groups)}
+    return f"the plan has no group, topic or host {name!r}{alike(name, sorted(names)) or '; see: emq plan'}"
