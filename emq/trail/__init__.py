@@ -1,11 +1,8 @@
-"""The trail: the record of each message's life in Parquet files, and the proof of the promises from it.
+"""The trail: the record of each message's life in Parquet files.
 
-Each producer and host is a *source* and writes *segments*, files of events (`emq.trail.events`). The promises have
-letters: no loss (L), delivered once but for crashes (D), the cap holds (Q), priority (P), key order (K), one owner of a
-group (O), offsets (M), in time (T), dead letters once (X). E marks events that contradict each other.
-
-`Trail` (in `emq.trail.writer`) records, `prove` (in `emq.trail.proof`) checks. Both need pyarrow, so this package
-exports only the names that the core needs: the protocol, and the sink that does nothing.
+Each producer and host is a *source* and writes *segments*, files of events (`emq.trail.events`). `Trail` (in
+`emq.trail.writer`) records; it needs pyarrow, so this package exports only the names that the core needs: the protocol,
+and the sink that does nothing.
 """
 
 from emq.trail.sink import NullTrail, TrailSink

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import msgspec
 
 from emq.runtime import plurals
-from emq.trail.takeovers import CutShort
+
+
+class CutShort(NamedTuple):
+    """A trail of one source that was not closed.
+
+    Attributes:
+        first_us, last_us: times of its first and last event, microseconds since 1970.
+    """
+
+    source: str
+    first_us: int
+    last_us: int
 
 
 class SourceRun(msgspec.Struct):

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from emq.runtime import errors
 from emq.trail import events, forms, runs, schema
-from emq.trail.takeovers import CutShort
 
 SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}")
 """The form of a source's name. The first character is a letter or digit, because readers such as Spark take files that
@@ -138,7 +137,7 @@ class Ledger(NamedTuple):
     table: Any
     segments: int
     flaws: tuple[str, ...]
-    cut_short: tuple[CutShort, ...] = ()
+    cut_short: tuple[runs.CutShort, ...] = ()
     is_whole: bool = True
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from emq import App
-from emq.trail.proof import Proof, prove
+from emq_proof.proof import Proof, prove
 from emq_scheduling import Pool, Scheduling
 from emq_scheduling.records.records import Attempt, Records
 from emq_scheduling.records.verifying import Proof as Counted

@@ -11,7 +11,7 @@ from day_record import Evidence
 
 from emq.topics.model import Topic, quotas
 from emq.topics.shares import Share
-from emq.trail import proof
+from emq_proof import proof
 
 PARTS = {
     "L": ("lost",),

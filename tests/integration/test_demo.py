@@ -27,7 +27,6 @@ from emq.runtime import errors
 from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
 from emq.trail import events
-from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
 from emq_demo import flights, machine, measures, run, scenario, stage, verdict, view
 from emq_demo.leftovers import Leftovers
@@ -37,6 +36,7 @@ from emq_demo.receivers import Receipt
 from emq_demo.report import Report
 from emq_demo.scenario import Scenario
 from emq_demo.verdict import Evidence
+from emq_proof.proof import Expectations, prove
 
 pytestmark = pytest.mark.xdist_group("demo")  # who reads the year reads it once
 
@@ -432,7 +432,8 @@ def test_a_missing_package_is_named_with_its_remedy(
     monkeypatch.delattr(emq_demo, "stage", raising=False)
     monkeypatch.delitem(sys.modules, "emq_demo.stage")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for name in [name for name in sys.modules if name.startswith(("emq.trail.", "emq_demo.meas", "emq_demo.play"))]:
+    needing = ("emq.trail.", "emq_proof.", "emq_demo.meas", "emq_demo.play")
+    for name in [name for name in sys.modules if name.startswith(needing)]:
         monkeypatch.delitem(sys.modules, name)
     assert run.main(json=True) == run.WRONG
     assert re.search("needs the module 'pyarrow.*': pip install .*'pyarrow>=", capsys.readouterr().err)

@@ -13,8 +13,8 @@ import pytest
 
 import emq
 from emq.runtime.clock import SystemClock
-from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
+from emq_proof.proof import Expectations, prove
 from emq_stores.memory import forget
 from support.waiting import until
 

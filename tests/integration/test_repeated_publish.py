@@ -14,8 +14,8 @@ import emq
 import emq_servers as servers
 from emq.runtime import errors
 from emq.runtime.clock import SystemClock
-from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
+from emq_proof.proof import Expectations, prove
 from support.proxies import CommitCutter, ReplyCutter
 from support.waiting import until
 

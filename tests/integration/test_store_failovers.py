@@ -15,8 +15,8 @@ from emq.runtime import errors
 from emq.runtime.clock import SystemClock
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq.trail.options import TrailOptions
-from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
+from emq_proof.proof import Expectations, prove
 from support.loops import on_both_loops
 from support.lossy_servers import LOSSY, Lossy
 from support.waiting import until

@@ -11,8 +11,8 @@ import pytest
 
 from emq.topics.model import Topic
 from emq.trail import events
-from emq.trail.limits import limits
-from emq.trail.proof import Expectations, Proof, prove
+from emq_proof.limits import limits
+from emq_proof.proof import Expectations, Proof, prove
 from support import lively_trail
 from support.hostile import in_lively
 from support.hostile.in_lively import PLANTS, Plant, Rows

@@ -14,8 +14,8 @@ from emq.producer import Producer
 from emq.runtime.clock import SystemClock
 from emq.topics.model import Kind
 from emq.trail.options import TrailOptions
-from emq.trail.proof import Expectations, Proof, prove
 from emq.trail.writer import Trail
+from emq_proof.proof import Expectations, Proof, prove
 from support.rig import Rig, Seen
 from support.virtual import virtual
 from support.waiting import until

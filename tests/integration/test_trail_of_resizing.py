@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emq.trail.proof import Expectations, prove
+from emq_proof.proof import Expectations, prove
 from support import resized_trail
 from support.virtual import virtual
 

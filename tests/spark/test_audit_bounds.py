@@ -6,9 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from emq.topics.model import Topic, TopicOptions, split
-from emq.trail.owners import Ownership
-from emq.trail.runs import SourceRun
-from emq.trail.takeovers import CutShort
+from emq.trail.runs import CutShort, SourceRun
+from emq_proof.owners import Ownership
 from emq_spark.audit import caps as audit_caps
 from emq_spark.audit import crashes, local_rows, owners
 from emq_spark.audit.caps import Cap

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from emq.trail import checks, events, priorities
-from emq.trail.checks import End, Start
+from emq.trail import events
+from emq_proof import checks, priorities
+from emq_proof.checks import End, Start
 from emq_spark.audit import local_rows, owners, priority
 
 GROUPS = 600

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from bench.spark import synthetic
-from emq.trail.proof import Proof, prove
+from emq_proof.proof import Proof, prove
 
 
 def _proof(directory: Path, *, keys_wait: bool) -> Proof:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from emq.trail import events, schema, segments
-from emq.trail.proof import Expectations, Proof, prove
+from emq_proof.proof import Expectations, Proof, prove
 from support.hostile.told import CONTENT, T0_US, S, Told, at, write
 
 

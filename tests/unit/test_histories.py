@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from emq.trail import events
-from emq.trail.histories import in_order, judge
-from emq.trail.history_facts import Facts, Step
+from emq_proof.histories import in_order, judge
+from emq_proof.history_facts import Facts, Step
 
 MS = 1000
 T0 = 1_000_000_000_000_000

@@ -9,8 +9,8 @@ from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
 from emq.trail import events
 from emq.trail.options import TrailOptions
-from emq.trail.proof import Expectations, Proof, prove
 from emq.trail.writer import Trail
+from emq_proof.proof import Expectations, Proof, prove
 
 T0_US = 1_000_000_000_000_000
 SKEW_S = 0.25

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from emq.trail.owners import Owners, Ownership
-from emq.trail.takeovers import CutShort
+from emq.trail.runs import CutShort
+from emq_proof.owners import Owners, Ownership
 
 S = 1_000_000
 SLACK_US = S // 4

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from emq.trail.proof import Expectations, Proof, Wait, prove
-from emq.trail.report import render
+from emq_proof.proof import Expectations, Proof, Wait, prove
+from emq_proof.report import render
 from support.trail_story import Delivery, Story, clean, host_segment, in_segments, tell
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from emq.storage.names import parts_of
 from emq.trail import events
-from emq.trail.proof import Expectations, prove
+from emq_proof.proof import Expectations, prove
 from support.trail_story import MS, T0_US, Delivery, Story, broken, clean, cut_short, tell
 
 

@@ -11,9 +11,9 @@ import pytest
 from emq.runtime import errors
 from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.trail import events
-from emq.trail.checks import window_allowance
-from emq.trail.limits import budgets, limits
-from emq.trail.proof import Expectations, prove
+from emq_proof.checks import window_allowance
+from emq_proof.limits import budgets, limits
+from emq_proof.proof import Expectations, prove
 from support.trail_story import MS, T0_S, T0_US, Delivery, Story, broken, clean, tell
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from emq.topics.model import Topic, split
 from emq.topics.shares import Division
-from emq.trail.limits import limits
-from emq.trail.proof import Expectations, Proof, prove
+from emq_proof.limits import limits
+from emq_proof.proof import Expectations, Proof, prove
 from support.hostile.border_faults import BORDER_FAULTS
 from support.hostile.border_lawful import BORDER_LAWFUL
 from support.hostile.faults import FAULTS, VOID, Planter

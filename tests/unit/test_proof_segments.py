@@ -13,7 +13,7 @@ import pytest
 
 from emq.runtime import errors
 from emq.trail import segments
-from emq.trail.proof import prove
+from emq_proof.proof import prove
 from support.trail_story import MS, T0_US, Story, host_segment, in_segments, reasons
 
 

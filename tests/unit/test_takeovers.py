@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from emq.trail.takeovers import CutShort, Takeovers
+from emq.trail.runs import CutShort
+from emq_proof.takeovers import Takeovers
 
 KILLED = CutShort("killed", 10, 20)
 OWNED = [("shop/0", 35), ("shop/0", 25), ("shop/0", 15), ("shop/1", 22)]

@@ -13,7 +13,7 @@ from emq_cli.extras import needing
 from emq_cli.session import Session, command
 
 if TYPE_CHECKING:
-    from emq.trail.proof import Expectations
+    from emq_proof.proof import Expectations
 
 app = typer.Typer(cls=Room, help="Check the trail: the files in which hosts write down the life of every message.")
 
@@ -36,7 +36,7 @@ async def verify(
     Example: emq trail verify trail/ --catalog
     """
     with needing("emq trail verify", "trail"):
-        from emq.trail import proof, report
+        from emq_proof import proof, report
 
     expected = proof.Expectations(duplicates_allowed=duplicates)
     if catalog:
@@ -53,8 +53,8 @@ async def verify(
 
 async def _expected(session: Session, duplicates: int) -> Expectations:
     with needing("emq trail verify", "trail"):
-        from emq.trail.limits import budgets, limits
-        from emq.trail.proof import Expectations
+        from emq_proof.limits import budgets, limits
+        from emq_proof.proof import Expectations
 
     async with session.app() as opened:
         topics = await opened.catalog.list()

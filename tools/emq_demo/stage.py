@@ -13,7 +13,6 @@ from emq import App
 from emq.runtime.clock import SystemClock
 from emq.runtime.settings import Settings
 from emq.topics.model import Topic, quotas
-from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
 from emq_demo import flights, measures, play, scenario, verdict
 from emq_demo.page import Page, served
@@ -24,6 +23,7 @@ from emq_demo.report import Report
 from emq_demo.scenario import Scenario
 from emq_demo.verdict import Evidence
 from emq_demo.view import LiveScreen, NoScreen, PlainScreen, Scene, Screen
+from emq_proof.proof import Expectations, prove
 
 _PROOF_S = 4.0
 """Seconds that proof and report take, about; for the progress bar only."""

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from emq.trail.proof import Proof
 from emq_demo.leftovers import Leftovers
 from emq_demo.measures import Wait
 from emq_demo.receivers import Receipt
+from emq_proof.proof import Proof
 
 MAX_RATIO = 1.2
 """Largest factor by which the p99 wait of the others may grow (promise I: by 20 % at most)."""

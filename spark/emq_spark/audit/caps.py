@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 from emq.topics import budgets, tokens
 from emq.topics.model import MICRO, Topic
 from emq.topics.shares import Share
-from emq.trail import events, skew
-from emq.trail.skew import Found
+from emq.trail import events
+from emq_proof import skew
+from emq_proof.skew import Found
 from emq_spark.audit import local_rows, workers
 from emq_spark.audit.events import only
 from emq_spark.audit.findings import found_in
@@ -118,7 +119,7 @@ def unknown(seconds: DataFrame, caps: DataFrame) -> int:
 
 
 def exceeded(seconds: DataFrame, caps: DataFrame) -> DataFrame:
-    """Find the seconds with more starts than the rule of the counter allows (`emq.trail.checks.window_allowance`).
+    """Find the seconds with more starts than the rule of the counter allows (`emq_proof.checks.window_allowance`).
 
     Args:
         seconds: starts counted by topic, group and second, see `emq_spark.audit.seconds`.

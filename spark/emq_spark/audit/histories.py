@@ -1,4 +1,4 @@
-"""Judge the histories of odd messages (D, X, T, M, P, O, E), by the rules of `emq.trail.histories`.
+"""Judge the histories of odd messages (D, X, T, M, P, O, E), by the rules of `emq_proof.histories`.
 
 Most messages are published, started and settled once; `emq_spark.audit.messages` recognises them by sums in Spark. Only
 the others (the *odd* ones) come here, with all their events, and Python workers judge them one by one.
@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from emq.trail.histories import in_order, judge
-from emq.trail.history_facts import Facts, Fault, Loss, Losses, Step
+from emq_proof.histories import in_order, judge
+from emq_proof.history_facts import Facts, Fault, Loss, Losses, Step
 from emq_spark.audit import workers
 from emq_spark.audit.events import SENT
 
 Crashes = Mapping[int, Sequence[tuple[int, int]]]
-"""Crashes by group, see `emq.trail.history_facts.Facts`."""
+"""Crashes by group, see `emq_proof.history_facts.Facts`."""
 
 FEW: Final = 1_000_000
 """Most odd messages whose ids Spark sends to every executor; with more, Spark sorts all events by message."""

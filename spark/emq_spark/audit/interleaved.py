@@ -1,4 +1,4 @@
-"""Find, by offsets alone, two owners of a group at one time (O), by the rule of `emq.trail.interleaved`."""
+"""Find, by offsets alone, two owners of a group at one time (O), by the rule of `emq_proof.interleaved`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from emq.trail import interleaved
+from emq_proof import interleaved
 from emq_spark.audit.findings import found_in
 
 _QUEUE: Final = ("topic", "group", "priority")

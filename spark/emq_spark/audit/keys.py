@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from emq.trail.takeovers import UNTOLD_US
+from emq_proof.takeovers import UNTOLD_US
 from emq_spark.audit.events import ENDINGS, NEVER_US, SENT, count, only, origin
 from emq_spark.audit.findings import found_in
 
@@ -86,7 +86,7 @@ def followed(deliveries: DataFrame, slack_us: int) -> DataFrame:
     found = deliveries.withColumns({"running": running, "passed": passed, "ahead": ahead})
     room = F.when(F.col("running.source") == F.col("source"), 0).otherwise(slack_us)
     overlaps = (F.col("running.until_us") - room > F.col("time_us")) & (F.col("running.id") != F.col("id"))
-    # Two owners' starts are in the order of their epochs, so clocks explain only the reverse, see `emq.trail.keys`.
+    # Two owners' starts are in the order of their epochs, so clocks explain only the reverse, see `emq_proof.keys`.
     is_later = F.coalesce(F.col("passed.epoch") > F.col("epoch"), F.lit(True))
     near = (
         is_later

@@ -1,4 +1,4 @@
-"""Ids that are published again and again, judged by the rules of `emq.trail.lives` and `emq.trail.contents`."""
+"""Ids that are published again and again, judged by the rules of `emq.trail.lives` and `emq_proof.contents`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from emq.trail import contents, events, lives
-from emq.trail.history_facts import Facts, Fault
+from emq.trail import events, lives
 from emq.trail.lives import Life, Step
+from emq_proof import contents
+from emq_proof.history_facts import Facts, Fault
 from emq_spark.audit import workers
 from emq_spark.audit.events import SENT, only, origin
 from emq_spark.audit.messages import JUDGED

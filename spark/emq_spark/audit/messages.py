@@ -56,7 +56,7 @@ JUDGED: Final = (
 publishes: number of publishes; delivered: settled at least once; is_open: published and not ended yet; in_lane: if the
 message waits anywhere, it waits in a lane or slot; surplus: number of surplus settles; died_again: number of surplus
 deaths; extra: delivered and not published here; is_odd: the message has other events than one publish, one start and
-one settle that fit together, see `emq.trail.histories`; steps: number of events.
+one settle that fit together, see `emq_proof.histories`; steps: number of events.
 """
 
 

@@ -1,4 +1,4 @@
-"""Ownerships of groups (O), from records and starts of hosts, for the rules of `emq.trail.owners`; pauses at moves.
+"""Ownerships of groups (O), from records and starts of hosts, for the rules of `emq_proof.owners`; pauses at moves.
 
 The ownerships stay in Spark: there is one for each group, host and epoch. Windows over a group in order of the epochs
 add to each ownership what the steps of the audit ask about its neighbours. Only the groups that may have had two owners
@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from emq.trail import events, owners
+from emq.trail import events
+from emq_proof import owners
 from emq_spark.audit import workers
 from emq_spark.audit.events import only
 from emq_spark.audit.findings import found_in

@@ -2,7 +2,7 @@
 
 The audit takes two steps. First a sweep over each group in order of time counts the ready messages of each priority; a
 group is a *suspect* if a message started while one of higher priority was ready. But the key of that message may have
-held it back. So the second step judges the suspects by the rule of `emq.trail.priorities`, in Python workers.
+held it back. So the second step judges the suspects by the rule of `emq_proof.priorities`, in Python workers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.topics.model import MICRO
-from emq.trail import events, priorities
-from emq.trail.priorities import NEVER_US, Step
+from emq.trail import events
+from emq_proof import priorities
+from emq_proof.priorities import NEVER_US, Step
 from emq_spark.audit import workers
 from emq_spark.audit.events import origin
 
@@ -30,7 +31,7 @@ def waiting(starts: DataFrame, owners: DataFrame) -> DataFrame:
     """Add `owned_us`, `since_us` and `until_us` to started rows.
 
     From `since_us` to `until_us` the message lay in the store although its owner should have fetched it
-    (`emq.trail.priorities.in_store`); both are null if there was no such time.
+    (`emq_proof.priorities.in_store`); both are null if there was no such time.
 
     Args:
         starts: started rows.
@@ -98,7 +99,7 @@ def inversions(rows: DataFrame, groups: DataFrame) -> DataFrame:
 
 
 def _steps(rows: DataFrame) -> DataFrame:
-    """Return the steps of `emq.trail.priorities.Step` of each start."""
+    """Return the steps of `emq_proof.priorities.Step` of each start."""
     mine = rows.withColumns({"name": origin(), "is_start": F.col("event") == events.STARTED})
     message = ("topic", "group", "name")
     delivery = Window.partitionBy(*message, "source", "attempt").orderBy("time_us", F.desc("is_start"))

@@ -10,8 +10,7 @@ import msgspec
 
 from emq.runtime import errors
 from emq.trail import segments
-from emq.trail.runs import SourceRun, source_of
-from emq.trail.takeovers import CutShort
+from emq.trail.runs import CutShort, SourceRun, source_of
 from emq_spark.audit.options import AuditOptions
 from emq_spark.load import ledger_reading
 from emq_spark.load.ledger import Run

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from emq.topics.model import Topic
 from emq.trail import events
-from emq.trail.history_facts import Loss
+from emq_proof.history_facts import Loss
 from emq_spark.audit import caps as audit_caps
 from emq_spark.audit import (
     charts,

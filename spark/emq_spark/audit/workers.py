@@ -1,4 +1,4 @@
-"""Rules of `emq.trail` that judge rows one after the other, in Python workers.
+"""Rules of `emq_proof` that judge rows one after the other, in Python workers.
 
 Spark sorts the rows and hands them over in batches, so no worker ever holds a whole message, key, group or partition
 unless its rule does.

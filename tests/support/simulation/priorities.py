@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from emq.trail import checks, priorities
+from emq_proof import checks, priorities
 from support.simulation.evidence import Evidence, Start
 from support.simulation.rules import Rules
 from support.simulation.violation import Violation

@@ -20,10 +20,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq.runtime import errors
-from emq.trail import checks, events, faults, keys, outcomes, priorities, segments, waiting
-from emq.trail.checks import Violations
-from emq.trail.rows import join, lists, only, origins
-from emq.trail.takeovers import UNTOLD_US, CutShort, Takeovers
+from emq.trail import events, segments
+from emq.trail.runs import CutShort
+from emq_proof import checks, faults, keys, outcomes, priorities, waiting
+from emq_proof.checks import Violations
+from emq_proof.rows import join, lists, only, origins
+from emq_proof.takeovers import UNTOLD_US, Takeovers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Expectations:
             without a quota here are not checked.
         bursts: bursts of topics paced "smooth", by the same names; the proof checks these in any stretch of one second
             instead of the aligned seconds.
-        budgets: the budgets in which the starts of a topic count, by the topic, as `emq.trail.limits` names them.
+        budgets: the budgets in which the starts of a topic count, by the topic, as `emq_proof.limits` names them.
         allowance: the counter's rule for an aligned second.
         strict: topics that serve strictly by priority; None for all.
         serial: sorted topics that run one message of a slot at a time.

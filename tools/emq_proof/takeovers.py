@@ -11,7 +11,8 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+
+from emq.trail.runs import CutShort
 
 UNSAVED_US = 5_000_000
 """Microseconds before a host's abrupt end whose work may be in no checkpoint; see the setting `max_unsaved_s`."""
@@ -19,18 +20,6 @@ UNSAVED_US = 5_000_000
 UNTOLD_US = 1_000_000
 """Microseconds before an abrupt end in which a delivery may have failed without a record of it. A host records a
 failure when the store has confirmed it, and the killed host may have been waiting for the store."""
-
-
-class CutShort(NamedTuple):
-    """A trail of one source that was not closed.
-
-    Attributes:
-        first_us, last_us: times of its first and last event, microseconds since 1970.
-    """
-
-    source: str
-    first_us: int
-    last_us: int
 
 
 class Takeovers:

@@ -9,7 +9,7 @@ from emq.topics import tokens
 from emq.topics.budgets import above
 from emq.topics.model import MICRO, Topic
 from emq.topics.shares import Share
-from emq.trail.checks import Quota
+from emq_proof.checks import Quota
 
 
 def limits(topics: Iterable[Topic]) -> tuple[dict[str, Quota], dict[str, float]]:

@@ -2,7 +2,7 @@
 
 An owner starts the messages of a queue in the order of their offsets, except those with a key. An owner that lets go of
 its group in order has started all messages below its last start. So if the next owner starts a lower one, both took
-from the queue at the same time. `emq.trail.owners` finds two owners by their times, if these are further apart than
+from the queue at the same time. `emq_proof.owners` finds two owners by their times, if these are further apart than
 clocks may differ.
 """
 
@@ -16,8 +16,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq.topics.shares import LEARN_S
 from emq.trail import events
-from emq.trail.owners import Owners
-from emq.trail.rows import join, lists, only
+from emq_proof.owners import Owners
+from emq_proof.rows import join, lists, only
 
 NEW_TOPIC_US = round(LEARN_S * 1e6)
 """Microseconds after a topic's deletion in which no host starts messages of a new topic of its name (see

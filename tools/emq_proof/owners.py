@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from emq.trail.takeovers import UNSAVED_US, CutShort
+from emq.trail.runs import CutShort
+from emq_proof.takeovers import UNSAVED_US
 
 
 class Ownership(NamedTuple):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import NamedTuple
 
 from emq.topics.shares import MICRO
-from emq.trail.checks import End, Start, Violations
-from emq.trail.waiting import Waiting
+from emq_proof.checks import End, Start, Violations
+from emq_proof.waiting import Waiting
 
 FETCH_S = 5.0
 """Seconds within which an owner reads a message in a queue of its groups, if its buffer has room."""
@@ -34,7 +34,7 @@ def inversions(
     """Return the starts made while a message of higher priority was ready in the same group and had to wait.
 
     Each group is judged at one host and by this host's clock: only one host owns a group at a time, see
-    `emq.trail.owners`.
+    `emq_proof.owners`.
 
     A message is ready once its owner has it in its buffer. A message without a key also counts as ready in the store,
     from `FETCH_S` after its publish and the takeover of its group, until `BEHIND_S` before its owner buffers it for the

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from emq.topics.shares import MICRO, Share, share_of
 from emq.topics.tokens import USE_S
-from emq.trail import skew
+from emq_proof import skew
 
 MAX_EXAMPLES = 10
 
@@ -113,7 +113,7 @@ def aligned_caps(
         starts: all starts, in order of time.
         quotas: quotas by `<topic>/<group>`, or by `<topic>` for the sum over its groups; other groups are not checked.
         slack_us: microseconds by which the clocks of two hosts may differ. A second in which several hosts started is
-            not a violation if corrected clocks would explain it, see `emq.trail.skew`.
+            not a violation if corrected clocks would explain it, see `emq_proof.skew`.
         budgets: names in `quotas` under which the starts of a topic count, too, by the topic.
     """
 

@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from emq.runtime import plurals
-from emq.trail.checks import Violations
-from emq.trail.proof import Proof
+from emq_proof.checks import Violations
+from emq_proof.proof import Proof
 
 _TICK = Text("✓", style="green")
 _CROSS = Text("✗", style="bold red")

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from emq.trail.checks import End, Start, Violations
-from emq.trail.takeovers import Takeovers
-from emq.trail.waiting import Waiting
+from emq_proof.checks import End, Start, Violations
+from emq_proof.takeovers import Takeovers
+from emq_proof.waiting import Waiting
 
 
 def overlaps(

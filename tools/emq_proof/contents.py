@@ -14,9 +14,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from emq.trail import events, history_facts
-from emq.trail.history_facts import Facts, Fault
+from emq.trail import events
 from emq.trail.lives import Step
+from emq_proof import history_facts
+from emq_proof.history_facts import Facts, Fault
 
 _ENDS = (events.SETTLED, *events.AGAIN, events.DEAD)
 

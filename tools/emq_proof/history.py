@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 
 from emq.trail import events
-from emq.trail.history_facts import Facts, Fault, Step, concerns, needs_no_start
+from emq_proof.history_facts import Facts, Fault, Step, concerns, needs_no_start
 
 _ENDS = (events.SETTLED, *events.AGAIN, events.DEAD)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from emq.runtime import plurals
 from emq.trail import events
-from emq.trail.history import History
-from emq.trail.history_facts import Fault, Step
 from emq.trail.lives import LEARN_US
+from emq_proof.history import History
+from emq_proof.history_facts import Fault, Step
 
 
 def ended_twice(history: History) -> Iterator[Fault]:
@@ -75,7 +75,7 @@ def after_its_end(history: History) -> Iterator[Fault]:
 
 
 def after_its_success(history: History) -> Iterator[Fault]:
-    """Yield deliveries after a settle that were not settled again; `emq.trail.outcomes` counts the others."""
+    """Yield deliveries after a settle that were not settled again; `emq_proof.outcomes` counts the others."""
     settled = [end for each in history.deliveries for end in each.ends if end.event == events.SETTLED]
     for delivery in history.deliveries:
         start = delivery.start

@@ -1,6 +1,6 @@
 """Violations in the history of each single message and in the records of each owner: a part of the proof.
 
-`emq.trail.outcomes` counts missing and surplus events; this module finds events that contradict each other.
+`emq_proof.outcomes` counts missing and surplus events; this module finds events that contradict each other.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq.runtime import plurals
-from emq.trail import contents, events, histories, interleaved, lives
-from emq.trail.checks import Violations
-from emq.trail.history_facts import Facts, Fault, Loss, Losses, Step, concerns
-from emq.trail.owners import Owners, Ownership
-from emq.trail.rows import lists, only, steps_of
-from emq.trail.takeovers import CutShort
+from emq.trail import events, lives
+from emq.trail.runs import CutShort
+from emq_proof import contents, histories, interleaved
+from emq_proof.checks import Violations
+from emq_proof.history_facts import Facts, Fault, Loss, Losses, Step, concerns
+from emq_proof.owners import Owners, Ownership
+from emq_proof.rows import lists, only, steps_of
 
 _EVENTS = (
     *(events.PUBLISHED, events.STARTED, events.SETTLED, *events.AGAIN, events.DEAD),
@@ -50,7 +51,7 @@ def of(
     Args:
         table: the trail, with a column `name`: `<topic>/<id>`.
         owners: owners of all groups, by the trail.
-        max_attempts: by topic, see `emq.trail.history_facts.Facts`.
+        max_attempts: by topic, see `emq_proof.history_facts.Facts`.
         rejects: topics that refuse messages beyond their max_length and never drop any.
         slack_us: largest difference between the clocks of two machines.
         is_whole: whether the trail is complete. If not, violations that a missing event could explain do not count.

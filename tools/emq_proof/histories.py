@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from emq.trail import events, history_deliveries, history_places, history_times
-from emq.trail.history import History
-from emq.trail.history_facts import Facts, Fault, Step
+from emq.trail import events
+from emq_proof import history_deliveries, history_places, history_times
+from emq_proof.history import History
+from emq_proof.history_facts import Facts, Fault, Step
 
 _FIRST = {events.PUBLISHED: 0, events.MERGED: 0, events.STARTED: 1}
 

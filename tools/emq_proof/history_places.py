@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from emq.trail import events
-from emq.trail.history import History
-from emq.trail.history_facts import Fault, Step
+from emq_proof.history import History
+from emq_proof.history_facts import Fault, Step
 
 
 def strays(history: History) -> Iterator[Fault]:

@@ -13,16 +13,18 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq.runtime import plurals
-from emq.trail import checks, events, lives
-from emq.trail.checks import Violations
-from emq.trail.rows import join, lists, only, steps_of
-from emq.trail.takeovers import UNSAVED_US, CutShort
+from emq.trail import events, lives
+from emq.trail.runs import CutShort
+from emq_proof import checks
+from emq_proof.checks import Violations
+from emq_proof.rows import join, lists, only, steps_of
+from emq_proof.takeovers import UNSAVED_US
 
 
 def of_messages(
     table: Any, still_queued: Collection[str] | int | None, cut_short: Collection[CutShort] = (), slack_us: int = 0
 ) -> dict[str, Any]:
-    """Return the fields of `emq.trail.proof.Proof` that count messages.
+    """Return the fields of `emq_proof.proof.Proof` that count messages.
 
     This counts ids that were published once. `emq.trail.lives` judges ids that were published or merged more often, or
     whose publish failed with an unknown outcome. A message that moved from its slot to its lane counts from then on
@@ -30,7 +32,7 @@ def of_messages(
 
     Args:
         table: the trail, with a column `name`: `<topic>/<id>`.
-        still_queued: see `emq.trail.proof.Expectations`.
+        still_queued: see `emq_proof.proof.Expectations`.
         cut_short: runs of killed hosts.
         slack_us: largest difference between the clocks of two machines.
     """

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq.trail import events
-from emq.trail.rows import join, lists, only
+from emq_proof.rows import join, lists, only
 
 
 class Waiting(NamedTuple):

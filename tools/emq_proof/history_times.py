@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from emq.trail import events, history_facts
-from emq.trail.history import History
-from emq.trail.history_facts import Fault, Step
+from emq.trail import events
+from emq_proof import history_facts
+from emq_proof.history import History
+from emq_proof.history_facts import Fault, Step
 
 
 def times(history: History) -> Iterator[Fault]:

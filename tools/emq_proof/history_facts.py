@@ -1,4 +1,4 @@
-"""Input and findings of the judge of one message's history, `emq.trail.histories`."""
+"""Input and findings of the judge of one message's history, `emq_proof.histories`."""
 
 from __future__ import annotations
 
