@@ -28,6 +28,7 @@ from emq.database.forks import ForkGuard
 from emq.producer.outgoing import Outgoing
 from emq.runtime import errors
 from support.pages import module_of, snippets
+from support.python_path import python_path
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -49,7 +50,7 @@ def app_of(client: emq.Client) -> Any:
 def run(directory: pathlib.Path, script: str, **environment: str) -> str:
     """Run a script as a process of its own; return its output."""
     (directory / "script.py").write_text(script)
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "EMQ_STORE": "sqlite:///emq.db", **environment}
+    variables = {**os.environ, "PYTHONPATH": python_path(ROOT), "EMQ_STORE": "sqlite:///emq.db", **environment}
     ended = subprocess.run(
         [sys.executable, "script.py"], cwd=directory, env=variables, capture_output=True, text=True, timeout=60
     )

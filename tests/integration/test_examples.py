@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import emq_servers as servers
+from support.python_path import python_path
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_S = 30.0
@@ -101,7 +102,7 @@ async def _run(name: str, cwd: Path, places: asyncio.Semaphore, **more: str) -> 
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-W", "error", str(EXAMPLES / name)),
             cwd=cwd,
-            env={**environ, "PYTHONPATH": str(EXAMPLES.parent), **more},
+            env={**environ, "PYTHONPATH": python_path(EXAMPLES.parent), **more},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support import page_blocks
+from support.python_path import python_path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -23,7 +24,7 @@ def run(page: Path, directory: Path) -> subprocess.CompletedProcess[str]:
     """Run the blocks of a page in this directory, with no settings from outside."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("EMQ_")}
     environment |= {
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+        "PYTHONPATH": python_path(ROOT, ROOT / "tests"),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")]),
         "HOME": str(directory),
     }

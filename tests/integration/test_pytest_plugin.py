@@ -11,6 +11,8 @@ import tomllib
 
 import pytest
 
+from support.python_path import python_path
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 PLUGIN = "emq_testing.pytest_plugin"
@@ -42,7 +44,7 @@ FAILING = PASSING.replace('b"17"', 'b"bad"')
 def run(directory: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run pytest in the directory, with no plugins but those named."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": python_path(ROOT)}
     return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=120)
 
 
@@ -110,7 +112,9 @@ def test_nothing():
 
 def test_emq_does_not_need_pytest() -> None:
     code = "import emq, emq_testing, sys; emq_testing.Harness; emq.App; assert 'pytest' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": python_path(ROOT)}, check=True, timeout=60
+    )
 
 
 def test_pytest_finds_the_plugin_by_its_entry_point() -> None:

@@ -13,12 +13,13 @@ import pytest
 from emq.runtime import errors, settings
 from emq_cli.commands import app as commands
 from emq_scheduling import Limit, Pool, Resource, TaskType
+from support.python_path import python_path
 
 ROOT = Path(__file__).parents[2]
 
 
 def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": python_path(ROOT)}
     command = [sys.executable, "-W", "ignore", "-m", "mkdocs", "build", "-f", str(config), "-d", str(site)]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
 

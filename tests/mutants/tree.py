@@ -18,11 +18,9 @@ from typing import NamedTuple
 
 from mutants.mutant import ROOT, SEEDS, SIMULATION, Mutant
 from support import coverage_map
+from support.python_path import python_path
 
 LEFT_OUT = (".git", ".venv", ".hypothesis", ".*_cache", "__pycache__", "dist", "emq-data")
-
-FOLDERS = ("services", "spark", "storage_adapters", "tools")
-"""Those that hold packages, beside the root."""
 
 TOO_LONG = "took longer than"
 
@@ -149,9 +147,8 @@ class Tree:
         more: Mapping[str, str] = MappingProxyType({}),
     ) -> int | None:
         """The exit status of a Python that imports the copy; None if it took too long."""
-        folders = (self._copy, *(self._copy / name for name in FOLDERS), self._copy / "tests")
         added = {
-            "PYTHONPATH": os.pathsep.join(map(str, folders)),
+            "PYTHONPATH": python_path(self._copy, self._copy / "tests"),
             "EMQ_REQUIRE_SERVERS": "1",
             "EMQ_SHRINK": "0",
             "PYTHONHASHSEED": "0",

@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 
+from support.python_path import python_path
+
 ROOT = pathlib.Path(__file__).parents[2]
 FILE = "EMQ_COVERAGE_MAP"
 OVER = "EMQ_COVERAGE_OVER"
@@ -91,12 +93,14 @@ def needless(lines: Lines, kills: Sequence[Sequence[str]] = ()) -> list[str]:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="support.coverage_map", description=__doc__)
     parser.add_argument("tests", nargs="+", help="files, folders or ids of tests, from the root of the tree")
-    parser.add_argument("--over", nargs="+", default=["emq", "services"], help="whose lines count (%(default)s)")
+    parser.add_argument(
+        "--over", nargs="+", default=["emq", "services", "tools"], help="whose lines count (%(default)s)"
+    )
     parser.add_argument("--kills", type=pathlib.Path, help="what `make mutants FILES=... ALL=1 JSON=1` printed")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         found = pathlib.Path(folder) / "map.json"
-        added = {FILE: str(found), OVER: " ".join(options.over), "PYTHONPATH": str(ROOT / "tests")}
+        added = {FILE: str(found), OVER: " ".join(options.over), "PYTHONPATH": python_path(ROOT, ROOT / "tests")}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "support.coverage_map", *options.tests]
         subprocess.run(command, cwd=ROOT, env={**os.environ, **added}, check=True, stdout=sys.stderr)
         lines = read(found)

@@ -13,6 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from support.python_path import python_path
+
 pytest.importorskip("pyarrow", reason="the proof from the trail needs the extra trail")
 
 ROOT = Path(__file__).parents[3]
@@ -25,7 +27,7 @@ def run(name: str, cwd: Path, *arguments: str) -> subprocess.CompletedProcess[st
     return subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments],
         cwd=cwd,
-        env={**environ, "PYTHONPATH": str(ROOT)},
+        env={**environ, "PYTHONPATH": python_path(ROOT)},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -64,7 +66,7 @@ def test_the_sms_platform_keeps_its_file_for_the_command_line(tmp_path: Path) ->
     verified = subprocess.run(
         [sys.executable, "-m", "emq_cli", "scheduling", "verify", "sms", "--store", "sqlite:///kept/emq.db"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
         capture_output=True,
         text=True,
         check=False,
