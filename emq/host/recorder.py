@@ -245,8 +245,9 @@ class Recorder:
             starts[name] = started
             if (throttle := owner.throttle_at(now)) is not None:
                 throttled.append((waiting, name, _throttled(name, throttle)))
-            # Not below 0: groups may have gone since.
-            found.append((max(0, started - self._starts.get(name, 0)), waiting, owner.in_flight, name))
+            began = max(0, started - self._starts.get(name, 0))  # not below 0: groups may have gone since
+            if began or waiting or owner.in_flight or len(found) < BUSIEST:  # of those at rest, not all are compared
+                found.append((began, waiting, owner.in_flight, name))
         owned, busiest = self._ownership.owned, []
         for began, _, _, name in heapq.nlargest(BUSIEST, found):
             if name in owned:
