@@ -1,1 +1,1 @@
-"""Tools for operators: administration, dead letters, recall, lag, planned messages, trace."""
+"""Tools for operators: administration, dead letters, recall, lag, planned messages."""

@@ -9,8 +9,8 @@ import msgspec
 import pydantic
 
 from emq.observe.snapshots import AgedSnapshot
-from emq.observe.trace.lookup import Trace
 from emq_clients.push import answers
+from emq_trace.lookup import Trace
 from emq_web import access, forms, models, queries
 from emq_web.queries import DeliveryId, Existing
 from emq_web.tenants import TenantId

@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-PACKAGES = ("emq", "emq_cli", "emq_proof", "emq_stores", "emq_spark")
+PACKAGES = ("emq", "emq_cli", "emq_proof", "emq_trace", "emq_stores", "emq_spark")
 
 SUFFIXES = frozenset({".py", ".sql", ".lua", ".css", ".html", ".typed"})
 

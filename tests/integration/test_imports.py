@@ -26,5 +26,5 @@ def test_the_core_does_not_need_pyarrow() -> None:
 
 def test_a_module_of_the_trail_makes_no_array_when_it_is_imported() -> None:
     """Arrow imports pandas, where it is installed, for the first array: half a second and 90 MB."""
-    code = "import sys, emq.trail.lookup, emq_proof.proof, emq.trail.writer; sys.exit('pandas' in sys.modules)"
+    code = "import sys, emq_trace.trail_lookup, emq_proof.proof, emq.trail.writer; sys.exit('pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

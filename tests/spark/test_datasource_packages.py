@@ -80,6 +80,7 @@ def test_a_bundle_holds_what_is_read_at_run_time_and_the_entry_points(
         "emq_stores/redis/lua/read.lua",
         "emq_cli/__init__.py",
         "emq_proof/histories.py",
+        "emq_trace/lookup.py",
     } <= names
     assert "emq_spark/audit/templates/report.html" in names
     assert any(name.endswith(".sql") for name in names)

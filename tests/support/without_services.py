@@ -1,6 +1,6 @@
 """The engine's tests alone, with what is built on it out of reach: EMQ_ENGINE_ALONE=1, which `make engine` sets.
 
-The commands, the proof, the stores, the test kit and the servers stay: no test could do without them.
+The commands, the trace, the proof, the stores, the test kit and the servers stay: no test could do without them.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ MOST_FILES = 18
 """Files on the way of a message, with those of a retry and of a synchronous handler left out."""
 ASIDE = {"threads.py", "retry.py", "settler.py", "lane_claimer.py"}
 MOST_METHODS = 20
-"""Methods of a class of the engine, its commands, its proof or its stores. One with more hides a second class."""
+"""Methods of a class of the engine, its commands, trace, proof or stores. One with more hides a second class."""
 MOST_LINES = 60
 """Lines of a function there, with its docstring."""
 LONG = {
@@ -92,8 +92,8 @@ def test_the_layers_of_its_rooms_are_those_that_import_linter_holds() -> None:
 
 
 def sources() -> Iterator[tuple[str, ast.AST]]:
-    """Yield every node of the engine, its commands, its proof and its stores, with the file that it is in."""
-    for room in ("emq", "tools/emq_cli", "tools/emq_proof", "storage_adapters"):
+    """Yield every node of the engine, its commands, trace, proof and stores, with the file that it is in."""
+    for room in ("emq", "tools/emq_cli", "tools/emq_trace", "tools/emq_proof", "storage_adapters"):
         for path in sorted((ROOT / room).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
                 yield path.relative_to(ROOT).as_posix(), node

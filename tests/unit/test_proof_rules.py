@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from emq.trail import events, lives
-from emq_proof import checks, priorities
+from emq.trail import events
+from emq_proof import checks, lives, priorities
 from emq_proof.proof import Expectations, prove
 from support.trail_story import CONTENT, MS, T0_US, Delivery, Story, broken, clean, cut_short, tell
 

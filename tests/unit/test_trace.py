@@ -16,10 +16,6 @@ import pytest
 from emq.app import App
 from emq.host.statistics import HostStatistics, Rates, TopicStatistics, Totals
 from emq.observe import dead_letters
-from emq.observe.trace import facts, timeline
-from emq.observe.trace.facts import Consumer, Facts, Failure, Place, Running, Where
-from emq.observe.trace.lookup import Trace, look_up
-from emq.observe.trace.waiting_reasons import Name, why
 from emq.runtime import errors
 from emq.runtime.settings import Settings
 from emq.storage import message
@@ -30,6 +26,10 @@ from emq.topics.model import Kind, State, Topic, TopicOptions, split
 from emq.trail import NullTrail, events
 from emq.trail.events import Event
 from emq.trail.writer import Trail
+from emq_trace import facts, timeline
+from emq_trace.facts import Consumer, Facts, Failure, Place, Running, Where
+from emq_trace.lookup import Trace, look_up
+from emq_trace.waiting_reasons import Name, why
 from support.emq_shell import Shell
 from support.recorded_trail import RecordedTrail
 
@@ -335,7 +335,7 @@ def in_lane(i: int, due_ms: int, **more: Any) -> LaneAdd:
 async def test_lanes_are_searched_page_by_page_for_what_is_delayed_due_or_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emq.observe.trace.places.PAGE", 3)
+    monkeypatch.setattr("emq_trace.places.PAGE", 3)
     async with open_app() as app:
         await app.create_topic("shop", 20)
         lanes, far_ms = app.store.lanes, 1 << 50
@@ -372,8 +372,8 @@ async def test_queues_are_searched_without_a_trail_up_to_a_bound(monkeypatch: py
         found = await traced(app, ids[100], "shop")
         assert found.place is not None
         assert (found.state, found.place.ahead) == ("waiting", 100)
-        monkeypatch.setattr("emq.observe.trace.places.QUEUE_SEARCH", 50)
-        monkeypatch.setattr("emq.observe.trace.lookup.QUEUE_SEARCH", 50)
+        monkeypatch.setattr("emq_trace.places.QUEUE_SEARCH", 50)
+        monkeypatch.setattr("emq_trace.lookup.QUEUE_SEARCH", 50)
         cut = await traced(app, ids[100], "shop")
         assert cut.state == "unknown"
         assert cut.notes[0].startswith("the search ended after 50 messages")
@@ -381,7 +381,7 @@ async def test_queues_are_searched_without_a_trail_up_to_a_bound(monkeypatch: py
 
 @pytest.fixture
 async def slots(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
-    monkeypatch.setattr("emq.observe.trace.places.PAGE", 3)
+    monkeypatch.setattr("emq_trace.places.PAGE", 3)
     async with open_app() as app:
         kinds = {"urgent": Kind.PRIORITY, "soon": Kind.RANGE_MERGE, "then": Kind.FIXED_TIME}
         await app.admin.create([Topic(name, 5.0, kind=kind, slots=1, priorities=()) for name, kind in kinds.items()])

@@ -14,9 +14,10 @@ import pytest
 from emq.runtime import errors
 from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
-from emq.trail import NullTrail, TrailSink, events, lookup, schema, segments
+from emq.trail import NullTrail, TrailSink, events, schema, segments
 from emq.trail.options import TrailOptions
 from emq.trail.writer import Trail
+from emq_trace import trail_lookup
 
 NOW_US = 1_000_000_000_000_000
 
@@ -300,7 +301,7 @@ def test_one_message_is_found_among_many_segments_in_order_of_time(tmp_path: Pat
     producer.close()
     assert len(list(tmp_path.iterdir())) == 5
     steps: list[tuple[int, int]] = []
-    found = lookup.of_message(tmp_path, "m7", lambda done, total: steps.append((done, total)))
+    found = trail_lookup.of_message(tmp_path, "m7", lambda done, total: steps.append((done, total)))
     assert [(e.event, e.source, e.offset) for e in found] == [
         ("published", "producer", 7),
         ("started", "host-1", 7),
@@ -308,7 +309,7 @@ def test_one_message_is_found_among_many_segments_in_order_of_time(tmp_path: Pat
     ], "a publish counts from when it began, since it may be recorded after what it led to"
     assert found[1].ready_us == NOW_US
     assert steps[-1] == (5, 5)
-    assert lookup.of_message(tmp_path, "m") == []
+    assert trail_lookup.of_message(tmp_path, "m") == []
 
 
 def test_owners_and_lost_ranges_of_one_group_are_found(tmp_path: Path) -> None:
@@ -321,7 +322,7 @@ def test_owners_and_lost_ranges_of_one_group_are_found(tmp_path: Path) -> None:
     trail.close()
 
     def found(place: tuple[int, int] | None, from_us: int = 0) -> list[str]:
-        return [e.event for e in lookup.of_group(tmp_path, "shop", 2, from_us, place)]
+        return [e.event for e in trail_lookup.of_group(tmp_path, "shop", 2, from_us, place)]
 
     assert found((1, 7)) == ["owned", "skipped", "released"]
     assert found((1, 8)) == found((2, 7)) == found(None) == ["owned", "released"]
@@ -340,6 +341,6 @@ def test_a_look_up_passes_over_what_is_damaged(tmp_path: Path) -> None:
     data[4:400] = b"\xff" * 396
     damaged.write_bytes(data)
     (tmp_path / "notes.txt").write_text("not a segment")
-    assert [len(lookup.of_message(tmp_path, f"m{i}")) for i in range(3)] == [1, 0, 1]
+    assert [len(trail_lookup.of_message(tmp_path, f"m{i}")) for i in range(3)] == [1, 0, 1]
     with pytest.raises(errors.InvalidSettings, match="no trail directory"):
-        lookup.of_message(tmp_path / "nowhere", "m1")
+        trail_lookup.of_message(tmp_path / "nowhere", "m1")

@@ -15,8 +15,8 @@ from emq_cli.session import Session
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from emq.observe.trace.facts import Place
-    from emq.observe.trace.lookup import Trace
+    from emq_trace.facts import Place
+    from emq_trace.lookup import Trace
 
 MANY_MESSAGES, MANY_SEGMENTS = 5_000, 500
 """Messages or trail files to search, from which on a progress bar is shown."""
@@ -40,7 +40,7 @@ async def trace(
     Example: emq trace 3WXbJQ4Gn1lM1 --topic shop
     """
     from emq.observe import snapshots
-    from emq.observe.trace import lookup
+    from emq_trace import lookup
 
     message_id, by_identity = one_of(message_id, identity)
     async with session.app() as opened:
@@ -75,7 +75,7 @@ def _data(found: Trace) -> dict[str, Any]:
 def _shown(found: Trace) -> RenderableType:
     from rich.console import Group
 
-    from emq.observe.trace.waiting_reasons import moment
+    from emq_trace.waiting_reasons import moment
 
     parts: list[RenderableType] = [output.plain(f"message {found.id} of topic {found.topic_name!r}: {found.state}"), ""]
     if found.lines:

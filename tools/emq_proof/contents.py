@@ -3,7 +3,7 @@
 These are deliveries before the due time or after the expiry, retries before the backoff is over (T), deaths with
 attempts left (X), and ends of deliveries that their host did not start (E).
 
-Such an id may be published several times, and a delivery may be for any of these publishes, see `emq.trail.lives`. A
+Such an id may be published several times, and a delivery may be for any of these publishes, see `emq_proof.lives`. A
 delivery is too early if every publish since the last delivery is due later. A publish that began after the host had
 claimed a message belongs to a later delivery.
 """
@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from emq.trail import events
-from emq.trail.lives import Step
 from emq_proof import history_facts
 from emq_proof.history_facts import Facts, Fault
+from emq_proof.lives import Step
 
 _ENDS = (events.SETTLED, *events.AGAIN, events.DEAD)
 
@@ -26,7 +26,7 @@ def judge(steps: Iterable[Step], facts: Facts) -> Iterator[Fault]:
     """Yield the faults of one origin, but for deliveries before the due time, see `too_early`.
 
     Args:
-        steps: its events in `emq.trail.lives.ORDER`; each is dropped before the next one is taken.
+        steps: its events in `emq_proof.lives.ORDER`; each is dropped before the next one is taken.
         facts: facts beyond these events. Only a complete trail shows ends that no host started.
     """
     running: Counter[tuple[str, str, int | None]] = Counter()

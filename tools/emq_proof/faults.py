@@ -14,9 +14,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq.runtime import plurals
-from emq.trail import events, lives
+from emq.trail import events
 from emq.trail.runs import CutShort
-from emq_proof import contents, histories, interleaved
+from emq_proof import contents, histories, interleaved, lives
 from emq_proof.checks import Violations
 from emq_proof.history_facts import Facts, Fault, Loss, Losses, Step, concerns
 from emq_proof.owners import Owners, Ownership

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from emq.runtime import plurals
 from emq.trail import events
-from emq.trail.lives import LEARN_US
 from emq_proof.history import History
 from emq_proof.history_facts import Fault, Step
+from emq_proof.lives import LEARN_US
 
 
 def ended_twice(history: History) -> Iterator[Fault]:

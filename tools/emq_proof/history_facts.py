@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from emq.trail import events, lives
+from emq.trail import events
+from emq_proof import lives
 
 
 class Step(NamedTuple):

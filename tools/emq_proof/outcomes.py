@@ -13,9 +13,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq.runtime import plurals
-from emq.trail import events, lives
+from emq.trail import events
 from emq.trail.runs import CutShort
-from emq_proof import checks
+from emq_proof import checks, lives
 from emq_proof.checks import Violations
 from emq_proof.rows import join, lists, only, steps_of
 from emq_proof.takeovers import UNSAVED_US
@@ -26,7 +26,7 @@ def of_messages(
 ) -> dict[str, Any]:
     """Return the fields of `emq_proof.proof.Proof` that count messages.
 
-    This counts ids that were published once. `emq.trail.lives` judges ids that were published or merged more often, or
+    This counts ids that were published once. `emq_proof.lives` judges ids that were published or merged more often, or
     whose publish failed with an unknown outcome. A message that moved from its slot to its lane counts from then on
     under its id in the lane.
 

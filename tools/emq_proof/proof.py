@@ -85,7 +85,7 @@ class Proof:
     """The result of the checks. Messages are counted once, however often they were delivered.
 
     In sorted topics ids repeat, so all messages of one id count as one message: it is lost if its last publish had
-    no outcome, and its settles are compared with its publishes, see `emq.trail.lives`.
+    no outcome, and its settles are compared with its publishes, see `emq_proof.lives`.
 
     Attributes:
         events: events read from the trail.

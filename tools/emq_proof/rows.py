@@ -21,7 +21,7 @@ def origins(names: Any) -> Any:
 
 
 def steps_of(table: Any) -> Any:
-    """Add the columns of `emq.trail.lives.Step` and of its orders; the column `name` is there."""
+    """Add the columns of `emq_proof.lives.Step` and of its orders; the column `name` is there."""
     rows = table.append_column("origin", origins(table["name"]))
     is_end = pc.not_equal(rows["event"], events.STARTED)
     claimed_us = pc.if_else(pc.greater(rows["ready_us"], 0), rows["ready_us"], None)

@@ -10,14 +10,14 @@ from emq.allocation import cluster_view
 from emq.allocation.cluster_view import View
 from emq.allocation.plan.drafting import NOBODY
 from emq.observe.snapshots import AgedSnapshot
-from emq.observe.trace import lookup
-from emq.observe.trace.lookup import Trace
 from emq.runtime import errors
 from emq_push.records import deliveries, endpoints
 from emq_push.service import scope
 from emq_push.service.host_facts import HostView
 from emq_push.service.parts import Parts
 from emq_push.service.refusals import Conflict, NotFound, TryAgain
+from emq_trace import lookup
+from emq_trace.lookup import Trace
 
 OPEN_S = 5.0
 """Most seconds that a look at the plan waits for the servers of the cluster."""

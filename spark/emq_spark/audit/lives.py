@@ -1,4 +1,4 @@
-"""Ids that are published again and again, judged by the rules of `emq.trail.lives` and `emq_proof.contents`."""
+"""Ids that are published again and again, judged by the rules of `emq_proof.lives` and `emq_proof.contents`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from emq.trail import events, lives
-from emq.trail.lives import Life, Step
-from emq_proof import contents
+from emq.trail import events
+from emq_proof import contents, lives
 from emq_proof.history_facts import Facts, Fault
+from emq_proof.lives import Life, Step
 from emq_spark.audit import workers
 from emq_spark.audit.events import SENT, only, origin
 from emq_spark.audit.messages import JUDGED
@@ -69,7 +69,7 @@ def too_early(rows: DataFrame, slack_us: int) -> DataFrame:
 
 
 def _steps(rows: DataFrame) -> DataFrame:
-    """Return the events that lives consist of, with the columns of `emq.trail.lives.Step` and of its orders."""
+    """Return the events that lives consist of, with the columns of `emq_proof.lives.Step` and of its orders."""
     event, is_start = F.col("event"), F.col("event") == events.STARTED
     claimed_us = F.when(F.col("ready_us") > 0, F.col("ready_us"))
     return rows.where(event.isin(SENT, *lives.EVENTS)).withColumns(

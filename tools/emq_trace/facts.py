@@ -109,7 +109,7 @@ class Failure(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Facts:
-    """The input of `emq.observe.trace.waiting_reasons.why`.
+    """The input of `emq_trace.waiting_reasons.why`.
 
     Attributes:
         now_ms: milliseconds since the epoch.

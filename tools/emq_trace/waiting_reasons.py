@@ -24,10 +24,10 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from emq.observe.trace.facts import Consumer, Facts, Failure, Place, State, Where, is_host
 from emq.runtime import extending, plurals
 from emq.runtime.durations import brief
 from emq.topics.model import Topic, quota_of
+from emq_trace.facts import Consumer, Facts, Failure, Place, State, Where, is_host
 
 ASKED_MS = 1000
 """Milliseconds by which a retry's time differs from the topic's backoff, at least, if the handler asked for it."""

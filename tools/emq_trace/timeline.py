@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from emq.observe import epochs
-from emq.observe.trace.waiting_reasons import moment
 from emq.runtime import durations, plurals
 from emq.topics.model import Topic
-from emq.trail import events, lives
+from emq.trail import events
 from emq.trail.events import Event
+from emq_proof import lives
+from emq_trace.waiting_reasons import moment
 
 
 class TimelineEntry(NamedTuple):
@@ -32,8 +33,8 @@ def lines(of_message: Sequence[Event], of_group: Sequence[Event], topic: Topic |
     """Return the lines in order of time.
 
     Args:
-        of_message: events of the message in order of time, see `emq.trail.lookup.of_message`.
-        of_group: events of its group, see `emq.trail.lookup.of_group`; may be empty.
+        of_message: events of the message in order of time, see `emq_trace.trail_lookup.of_message`.
+        of_group: events of its group, see `emq_trace.trail_lookup.of_group`; may be empty.
         topic: gives the names of priorities; None if it was deleted.
     """
     found = [*_of_message(of_message, topic)]

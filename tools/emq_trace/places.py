@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from emq.groups.offset_tracker import OffsetTracker
 from emq.observe import dead_letters
 from emq.observe.dead_letters import Letter
-from emq.observe.trace.facts import Place, State, Where
 from emq.offsets import lag
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.storage import message
@@ -28,6 +27,7 @@ from emq.storage.slot_store import Waiting as Member
 from emq.storage.store import Store
 from emq.topics.model import Topic
 from emq.trail import events
+from emq_trace.facts import Place, State, Where
 
 PAGE = 500
 QUEUE_SEARCH = 20_000

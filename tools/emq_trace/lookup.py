@@ -11,15 +11,15 @@ from typing import cast
 
 from emq.host.statistics import HostStatistics
 from emq.observe.opened import Opened
-from emq.observe.trace import timeline
-from emq.observe.trace.facts import Consumer, Facts, Failure, Place, Running, State, is_host
-from emq.observe.trace.places import QUEUE_SEARCH, Finder
-from emq.observe.trace.timeline import TimelineEntry
-from emq.observe.trace.waiting_reasons import Reason, why
 from emq.runtime import errors, extras, plurals
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.events import Event
+from emq_trace import timeline
+from emq_trace.facts import Consumer, Facts, Failure, Place, Running, State, is_host
+from emq_trace.places import QUEUE_SEARCH, Finder
+from emq_trace.timeline import TimelineEntry
+from emq_trace.waiting_reasons import Reason, why
 
 Progress = Callable[[str, int, int], None]
 """Takes the name of the searched thing, the part that is done, and the whole."""
@@ -191,7 +191,7 @@ def _state(place: Place | None, facts: Facts, told: str) -> str:
 
 async def _in_trail(directory: str, message_id: str, on_progress: Progress, by_identity: bool) -> list[Event]:
     found = await asyncio.to_thread(
-        _lookup().of_message,
+        _trail_lookup().of_message,
         Path(directory),
         message_id,
         lambda done, n: on_progress("the trail", done, n),
@@ -205,7 +205,7 @@ async def _of_group(directory: str, found: Sequence[Event], on_progress: Progres
     last = next((e for e in reversed(found) if e.event == events.PUBLISHED), found[-1])
     place = None if last.offset is None or last.offset < 0 else (last.priority or 0, last.offset)
     of_group = await asyncio.to_thread(
-        _lookup().of_group,
+        _trail_lookup().of_group,
         Path(directory),
         last.topic,
         last.group,
@@ -216,12 +216,12 @@ async def _of_group(directory: str, found: Sequence[Event], on_progress: Progres
     return cast(list[Event], of_group)
 
 
-def _lookup() -> ModuleType:
+def _trail_lookup() -> ModuleType:
     try:
-        from emq.trail import lookup
+        from emq_trace import trail_lookup
     except ModuleNotFoundError as exc:
         raise errors.EMQError(f"reading a trail needs the module {exc.name!r}; {extras.remedy('trail')}") from exc
-    return lookup
+    return trail_lookup
 
 
 def _topic_of(message_id: str, found: Sequence[Event], wanted: str | None, directory: str) -> str:
