@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from emq.app import App
     from emq.app.client import Client
+    from emq.app.typed_family import TypedFamily
     from emq.calls.dependencies import Depends
     from emq.calls.middleware import HandleNext, HandlerCall, Middleware, PublishCall, PublishNext
     from emq.groups.receiver import Delivery
@@ -107,6 +108,7 @@ __all__ = [
     "TopicExists",
     "TopicFull",
     "TopicOptions",
+    "TypedFamily",
     "UnknownPool",
     "UnknownTask",
     "UnknownTopic",
@@ -164,6 +166,7 @@ _HOMES = {
     "TopicExists": "emq.runtime.errors",
     "TopicFull": "emq.runtime.errors",
     "TopicOptions": "emq.topics.model",
+    "TypedFamily": "emq.app.typed_family",
     "UnknownPool": "emq.runtime.errors",
     "UnknownTask": "emq.runtime.errors",
     "UnknownTopic": "emq.runtime.errors",

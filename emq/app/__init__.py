@@ -1,7 +1,7 @@
 """The public face of EMQ: `App`.
 
-The class is in four files: `opened.py` (its parts), `hooked.py` (hooks, state and lifespan), `hosting.py` (its life as
-a host), `app.py` (topics and messages).
+The class is in five files: `opened.py` (its parts), `hooked.py` (hooks, state and lifespan), `hosting.py` (its life as
+a host), `operating.py` (topics, dead letters), `app.py` (messages, families).
 """
 
 from emq.app.app import App

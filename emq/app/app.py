@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, Unpack
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Unpack, cast
 
 from emq.app import sending
-from emq.app.hosting import HostingApp
-from emq.calls import content_types, encoding
+from emq.app.operating import OperatingApp
+from emq.app.typed_family import P, TypedFamily
+from emq.calls import content_types, decoding, encoding, signatures
 from emq.calls.encoding import PLAIN, Payload
 from emq.calls.middleware import Middleware, PublishChain, checked
-from emq.observe import dead_letters
-from emq.observe import planned as book
-from emq.observe.dead_letters import EVERY, Letter, Selection
 from emq.observe.families import Declared
 from emq.producer.options import PublishManyOptions, PublishOptions, ScheduleOptions, check_names
 from emq.producer.outcomes import Outcome
@@ -22,14 +19,11 @@ from emq.runtime import errors, settings
 from emq.runtime.environment import Environment
 from emq.topics import asking, families
 from emq.topics.families import Bounds, Family
-from emq.topics.model import Kind, State, Topic
-from emq.topics.option_types import KindName, OptionArguments, StateName
+from emq.topics.option_types import FamilyArguments
 from emq.trail.sink import TrailSink
 
-log = logging.getLogger(__name__)
 
-
-class App(HostingApp):
+class App(OperatingApp):
     """EMQ in one object.
 
     Use the app as an asynchronous context manager: entering opens the store and the database, leaving closes them. The
@@ -127,116 +121,51 @@ class App(HostingApp):
             return settings.merged(self._options, **arguments)
         return settings.load(file, **arguments)
 
-    async def create_topic(
-        self,
-        name: str,
-        qps: float,
-        *,
-        kind: Kind | KindName = Kind.LOG,
-        slots: int = 0,
-        group_qps: float | None = None,
-        priorities: Sequence[str] | None = None,
-        exist_ok: bool = False,
-        update: bool = False,
-        **options: Unpack[OptionArguments],
-    ) -> Topic:
-        """Create a topic; `options` are the fields of `TopicOptions`.
-
-        Below a family, the topic has the settings given here as its own, and all others from the family.
-
-        Args:
-            qps: most starts a second, over all groups and priorities of the topic.
-            kind: "log", or one of the sorted kinds "range_merge", "priority", "fixed_time"; see
-                `emq.topics.model.Kind`.
-            slots: number of slots of a sorted topic, a power of two; 0 for as many as its qps needs.
-            exist_ok: if a topic of that name exists, leave the topic as it is instead of raising `TopicExists`; a
-                warning in the log names the given settings that it does not have.
-            update: if a topic of that name exists, give it the given settings, as `update_topic` does.
-
-        Raises:
-            InvalidTopic: a value is unknown or out of range, or cannot be updated; the text says what would be right.
-            TopicExists: the topic exists with other settings; choose `exist_ok` or `update`.
-        """
-        given: dict[str, Any] = {"qps": qps, "kind": kind, "slots": slots, **options}
-        given |= {} if group_qps is None else {"group_qps": group_qps}
-        given |= {} if priorities is None else {"priorities": priorities}
-        asked = asking.topic_of(name, given)
-        [topic] = await self.admin.create([asked], exist_ok=exist_ok or update)
-        different = asking.differences(asked, topic, asked.own if topic.family else given)
-        if different and update:
-            return await self.admin.update(name, **{key: asking.value(asked, key) for key in different})
-        if different:
-            log.warning(
-                "topic %r exists and keeps its settings, which are not as asked (%s); change them with "
-                "create_topic(..., update=True) or update_topic",
-                name,
-                ", ".join(different.values()),
-            )
-        return topic
-
     def family(
         self,
         name: str,
-        qps: float,
+        payload: type[P] = cast("type[Any]", bytes),  # noqa: B008, a default for type checkers: any payload
         *,
-        kind: Kind | KindName = Kind.LOG,
-        slots: int = 0,
-        group_qps: float | None = None,
-        priorities: Sequence[str] | None = None,
         bounds: Bounds | None = None,
         update: bool = False,
-        **options: Unpack[OptionArguments],
-    ) -> None:
+        **settings: Unpack[FamilyArguments],
+    ) -> TypedFamily[P]:
         """Declare a family: settings for all topics below a prefix. The app creates it whenever it opens.
 
-        The first publish to a name below the prefix makes the topic. The other arguments are as for `create_topic`.
+        The first publish to a name below the prefix makes the topic.
 
         Args:
             name: a prefix and a star, such as `orders.*`.
-            qps: most starts a second of each topic.
+            payload: the type of its messages' payloads, for type checkers; left out, they check nothing.
             bounds: on what publishers may cause, and when an idle topic goes; see `emq.topics.families.Bounds`.
             update: if the family exists with other settings, give it and its topics these; else it keeps its own, and
                 a warning in the log names it.
+            settings: `qps`, the most starts a second of each topic, and as for `create_topic`.
+
+        Returns:
+            What publishes to the topics of the family, and binds their handler.
 
         Raises:
+            InvalidSettings: EMQ cannot decode a payload to the type.
             InvalidTopic: a value is unknown or out of range, or the app has declared this family already. What the
                 catalog must check is told when the app opens.
             WrongState: the app is open already.
         """
         if self._is_entered:
             raise errors.WrongState("the App is open already; declare families before `async with app:`")
-        given: dict[str, Any] = {"qps": qps, "kind": kind, "slots": slots, **options}
-        given |= {} if group_qps is None else {"group_qps": group_qps}
-        given |= {} if priorities is None else {"priorities": priorities}
-        wanted = families.checked(Family(asking.topic_of(name, given), bounds or Bounds()))
+        if "qps" not in settings:
+            raise errors.InvalidTopic(f"family {name!r}: give qps, the most starts a second of each topic")
+        try:
+            decoding.decoder(payload, signatures.shown(payload))
+        except TypeError as exc:
+            raise errors.InvalidSettings(
+                f"family {name!r}: payload {signatures.shown(payload)}: {exc}; give a type that `publish` takes"
+            ) from exc
+        wanted = families.checked(Family(asking.topic_of(name, settings), bounds or Bounds()))
         if any(one.family.name == name for one in self.declared):
             raise errors.InvalidTopic(f"family {name!r}: this app has declared it already; declare it once")
         self.declared.append(Declared(wanted, update))
-
-    async def update_topic(
-        self,
-        name: str,
-        *,
-        qps: float | None = None,
-        group_qps: float | None = None,
-        state: State | StateName | None = None,
-        **options: Unpack[OptionArguments],
-    ) -> Topic:
-        """Change settings of a topic while it is in use; hosts and producers follow within seconds.
-
-        Args:
-            qps, group_qps, state: None to keep the value.
-            options: the fields of `TopicOptions` to change; the others keep their values.
-
-        Returns:
-            The topic as it is now.
-
-        Raises:
-            UnknownTopic: there is no such topic.
-            InvalidTopic: a setting is unknown, may not change, or is out of range; nothing was changed.
-        """
-        given = {"qps": qps, "group_qps": group_qps, "state": state}
-        return await self.admin.update(name, **{k: v for k, v in given.items() if v is not None}, **options)
+        return TypedFamily(name, self.publish, self.publish_many, self.handler(name))
 
     async def publish(
         self, topic: str, payload: Payload, *, content_type: str | None = None, **options: Unpack[PublishOptions]
@@ -317,83 +246,3 @@ class App(HostingApp):
                 payload, options.get("headers"), content_type, self._content_type
             )
         return await send(topic, payload, **options)
-
-    async def planned(self, pattern: str = "*", *, skip: int = 0, limit: int = 100) -> list[book.Planned]:
-        """Return a page of the delayed messages and schedules in topics that match `pattern`, by due time.
-
-        A page ends at `limit` entries, or with the entry that brings its payloads to 64 MiB. An empty page means the
-        end; a short page does not.
-        """
-        topics = await self.catalog.list(pattern)
-        entries = book.find(self.store.lanes, topics, skip=skip, limit=limit, max_bytes=book.LISTED_BYTES)
-        return [entry async for entry in entries]
-
-    async def recall(self, topic: str, *ids: str, uids: Collection[str] = ()) -> set[str]:
-        """Recall entries that no host has claimed yet: delayed messages, schedules, waiting messages of sorted topics.
-
-        Args:
-            topic: the topic's name.
-            ids: ids of messages; an id recalls all messages that have it.
-            uids: identities of messages (`message.uid`); each recalls one message.
-
-        Returns:
-            The ids and identities that were recalled; the other messages have started, or are about to start.
-        """
-        return await self.admin.recall(topic, ids, uids)
-
-    async def dead_letters(self, topic: str, selection: Selection = EVERY) -> AsyncIterator[Letter]:
-        """Yield the selected dead letters of the topic, read in pages; see `emq.observe.dead_letters.find`."""
-        dead_letters.check_selection(selection)
-        async for letter in dead_letters.find(self.store, await self.catalog.get(topic), selection):
-            yield letter
-
-    async def replay_dead_letters(
-        self,
-        pattern: str,
-        selection: Selection = EVERY,
-        *,
-        rate_per_s: float | None = None,
-        priority: float | None = None,
-        on_replayed: Callable[[int], None] = lambda _: None,
-    ) -> int:
-        """Put dead letters back into their topics, as first attempts at their own priority; return how many.
-
-        Safe to interrupt and to repeat: each letter is at all times either a dead letter or waiting, never both.
-
-        Args:
-            pattern: a topic's name, or a shell pattern over names.
-            selection: the letters, such as `emq.Selection(reason="timeout")`; left out, all of them.
-            rate_per_s: most letters put back in a second; None for no limit of its own. They also count against their
-                topic's quota.
-            priority: for topics of kind priority: the new priority, above 16; None for the lowest.
-            on_replayed: called with the number so far.
-
-        Raises:
-            UnknownTopic: there is no topic of this name.
-            InvalidMessage: an argument is out of range, or does not go with a topic; nothing was put back.
-        """
-        dead_letters.check_selection(selection)
-        dead_letters.check_rate(rate_per_s)
-        topics = await self.catalog.matching(pattern)
-        for topic in topics:
-            dead_letters.check_priority(topic, priority)
-        count = 0
-        for topic in topics:
-            before = count
-            count += await dead_letters.replay(
-                self.store,
-                topic,
-                selection,
-                rate_per_s=rate_per_s,
-                priority=priority,
-                on_replayed=lambda n, before=before: on_replayed(before + n),  # type: ignore[misc]
-                trail=self.trail,
-                clock=self.clock,
-            )
-        return count
-
-    async def purge_dead_letters(self, pattern: str, selection: Selection = EVERY) -> int:
-        """Throw dead letters away for good; return how many. Arguments and errors are as for `replay_dead_letters`."""
-        dead_letters.check_selection(selection)
-        topics = await self.catalog.matching(pattern)
-        return sum([await dead_letters.purge(self.store, topic, selection) for topic in topics])

@@ -123,8 +123,8 @@ class Admin:
         if force:
             return await self.delete_all([topic])
         versions = await self.catalog.families.versions([name]) if topic.family else {}
-        held = await self._held([topic])
-        if held or not await self._deletion.seal([topic], emptied=False) or (held := await self._held([topic])):
+        held = await self.held([topic])
+        if held or not await self._deletion.seal([topic], emptied=False) or (held := await self.held([topic])):
             await opening.open_all(self.store, [topic])
             messages = plurals.count(held, "message") if held else "messages"
             raise errors.StillConsumed(f"topic {name!r} still holds {messages}; drain it first, or delete with force")
@@ -145,7 +145,7 @@ class Admin:
             UnknownTopic: one of them was deleted meanwhile; a second call with the others completes it.
             StillNamed: as for `delete`. The topics are open.
         """
-        held = await self._held(topics)
+        held = await self.held(topics)
         await self._deletion.seal(topics, emptied=True)
         await self._forget(topics)
         return held
@@ -206,8 +206,8 @@ class Admin:
     def _now_ms(self) -> int:
         return self._clock.now_us() // 1000
 
-    async def _held(self, topics: Sequence[Topic]) -> int:
-        """Messages that are not finished, dead letters not counted."""
+    async def held(self, topics: Sequence[Topic]) -> int:
+        """Return how many messages of topics are not finished, dead letters not counted."""
         held = sum(lag.unfinished for lag in await self.lag(topics))
         return held + sum(s.ready + s.delayed + s.claimed for s in await self.slot_lag(topics))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypedDict
+from typing import Literal, Required, TypedDict
 
 from emq.storage.durability import Durability
+from emq.topics.model import Kind
 
 KindName = Literal["log", "range_merge", "priority", "fixed_time"]
 StateName = Literal["active", "paused", "draining"]
@@ -45,3 +46,13 @@ class OptionArguments(TypedDict, total=False):
     fold_lua: str
     keep: Literal["first", "last", "earliest", "latest"] | None
     prepare_timeout_s: float
+
+
+class FamilyArguments(OptionArguments, total=False):
+    """What a program says of a family; see `App.create_topic`."""
+
+    qps: Required[float]
+    kind: Kind | KindName
+    slots: int
+    group_qps: float
+    priorities: Sequence[str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def shop(place: Path) -> emq.App:
 
 async def test_an_app_makes_its_families_when_it_opens_and_a_publish_makes_their_topics(tmp_path: Path) -> None:
     app = shop(tmp_path)
-    app.family("orders.*", 7, priorities=["high", "low"], max_attempts=3, bounds=Bounds(max_topics=1))
+    app.family("orders.*", qps=7, priorities=["high", "low"], max_attempts=3, bounds=Bounds(max_topics=1))
     for _ in range(2):
         async with app:
             await app.publish("orders.acme", b"", priority="low")
@@ -38,8 +39,8 @@ async def test_a_family_with_other_settings_stays_as_it_is_unless_the_program_up
         await app.families.create(Family(Topic("orders.*", 7.0)))
         await app.publish("orders.acme", b"")
     kept, updating = shop(tmp_path), shop(tmp_path)
-    kept.family("orders.*", 8)
-    updating.family("orders.*", 9, bounds=Bounds(idle_s=None), update=True)
+    kept.family("orders.*", qps=8)
+    updating.family("orders.*", qps=9, bounds=Bounds(idle_s=None), update=True)
     async with kept:
         assert (await kept.families.get("orders.*")).family.topic.qps == 7.0
     assert "family 'orders.*' exists and keeps its settings" in caplog.text
@@ -52,7 +53,7 @@ async def test_a_family_with_other_settings_stays_as_it_is_unless_the_program_up
 async def test_apps_that_open_at_once_make_one_family(tmp_path: Path) -> None:
     apps = [shop(tmp_path) for _ in range(4)]
     for i, app in enumerate(apps):
-        app.family("orders.*", 7 + i % 2)
+        app.family("orders.*", qps=7 + i % 2)
     async with asyncio.timeout(60):
         await asyncio.gather(*(app.__aenter__() for app in apps))
         assert len({(await app.families.get("orders.*")).family.topic.qps for app in apps}) == 1
@@ -61,28 +62,82 @@ async def test_apps_that_open_at_once_make_one_family(tmp_path: Path) -> None:
 
 async def test_a_family_is_declared_once_with_values_in_range_before_the_app_opens(tmp_path: Path) -> None:
     app = shop(tmp_path)
-    app.family("orders.*", 7)
+    app.family("orders.*", qps=7)
     for name, qps, bounds, text in (
         ("orders.*", 7, None, "has declared it already"),
         ("orders", 7, None, "one star at the end"),
         ("mail.*", 7, Bounds(idle_s=1), "idle_s 1.0 must be at least 5"),
     ):
         with pytest.raises(errors.InvalidTopic, match=text):
-            app.family(name, qps, bounds=bounds)
+            app.family(name, qps=qps, bounds=bounds)
     with pytest.raises(errors.InvalidTopic, match="no option 'max_attempt'"):
-        app.family("mail.*", 7, max_attempt=3)  # type: ignore[call-arg]
-    app.family("wrong.*", -1)  # only the catalog knows all bounds
+        app.family("mail.*", qps=7, max_attempt=3)  # type: ignore[call-arg]
+    app.family("wrong.*", qps=-1)  # only the catalog knows all bounds
     with pytest.raises(errors.InvalidTopic, match="qps"):
         await app.__aenter__()
     assert not app.is_open
     async with shop(tmp_path) as other:
         with pytest.raises(errors.WrongState):
-            other.family("mail.*", 7)
+            other.family("mail.*", qps=7)
+
+
+async def test_a_family_takes_a_type_of_payload_and_a_qps() -> None:
+    app = emq.App("memory:", options=emq.Settings())
+    for payload in (50, emq.Message, emq.App):
+        with pytest.raises(errors.InvalidSettings, match=r"family 'orders\.\*': payload .*; give a type"):
+            app.family("orders.*", payload, qps=1)  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidTopic, match="qps"):
+        app.family("orders.*")  # type: ignore[call-arg]
+    assert app.declared == []
+
+
+@dataclasses.dataclass
+class Order:
+    id: int
+
+
+async def test_a_family_publishes_objects_to_its_topics_and_binds_their_handler(tmp_path: Path) -> None:
+    app = shop(tmp_path)
+    orders = app.family("orders.*", Order, qps=50)
+    seen: list[tuple[int, str]] = []
+
+    @orders.handler
+    async def ship(order: Order, message: emq.Message) -> None:
+        seen.append((order.id, message.topic))
+
+    async with Harness(app) as t:
+        await orders.publish("acme", Order(1), key="a")
+        await orders.publish_many("initech", [Order(2), Order(3)])
+        await t.settled()
+    assert sorted(seen) == [(1, "orders.acme"), (2, "orders.initech"), (3, "orders.initech")]
+
+
+async def test_an_app_pauses_drains_resumes_and_deletes_a_topic_or_a_family_and_tells_its_lag(tmp_path: Path) -> None:
+    async with (app := shop(tmp_path)):
+        await app.families.create(Family(Topic("orders.*", 7.0)))
+        await app.publish_many("orders.acme", [b"x"] * 2)
+        await app.publish("orders.initech", b"x", delay_ms=60_000)
+        assert [await app.lag(name) for name in ("orders.acme", "orders.*")] == [2, 3]
+        for name in ("orders.acme", "orders.*"):
+            for change, state in ((app.pause, "paused"), (app.drain, "draining"), (app.resume, "active")):
+                await change(name)
+                assert (await app.catalog.get("orders.acme")).state == state
+                assert (await app.catalog.get("orders.initech")).state == ("active" if name == "orders.acme" else state)
+        with pytest.raises(emq.StillConsumed):
+            await app.delete("orders.acme")
+        assert await app.delete("orders.acme", force=True) == 2
+        with pytest.raises(emq.StillConsumed):
+            await app.delete("orders.*")
+        assert await app.delete("orders.*", force=True) == 1
+        for name in ("orders.acme", "orders.*"):
+            for missing in (app.lag, app.pause, app.delete):
+                with pytest.raises(emq.UnknownTopic):
+                    await missing(name)
 
 
 async def test_a_test_of_the_app_has_the_settings_of_its_families(tmp_path: Path) -> None:
     app = shop(tmp_path)
-    app.family("orders.*", 2, max_attempts=1)
+    app.family("orders.*", qps=2, max_attempts=1)
 
     @app.handler("orders.*")
     async def fail(order: bytes) -> None:

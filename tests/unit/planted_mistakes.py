@@ -1,4 +1,4 @@
-"""A user's program with ten mistakes, of which a type checker must name each and nothing else."""
+"""A user's program with mistakes, of which a type checker must name each and nothing else."""
 
 from __future__ import annotations
 
@@ -108,8 +108,32 @@ async def one_of_many(order: Order) -> None: ...
 async def of_pools(order: Order, held: int = emq.Depends(pool)) -> None: ...  # mistake
 
 
+returns = app.family("returns.*", Order, qps=50, max_attempts=5)
+plain = app.family("plain.*", bytes, qps=1)
+app.family("views.*", View, qps=1, max_atempts=5)  # mistake
+
+
+@returns.handler
+async def take_back(order: Order, held: Pool = emq.Depends(pool)) -> None: ...
+
+
+@returns.handler
+async def look_at(message: emq.Message) -> None: ...
+
+
+@returns.handler  # mistake
+async def other_payload(view: View) -> None: ...
+
+
 async def main() -> None:
     async with app:
+        await returns.publish("acme", Order(1), key="a")
+        await returns.publish("acme", View("x"))  # mistake
+        await returns.publish_many("acme", [Order(1), Order(2)], keys=["a", "b"])
+        await plain.publish("acme", b"x")
+        await app.pause("returns.*")
+        late: int = await app.lag("returns.*")
+        await app.delete("returns.*", force=late > 0)
         await app.create_topic("orders.acme", 50, kind="log", max_attempts=5, exist_ok=True)
         await app.create_topic("orders.acme", 50, max_atempts=5)  # mistake
         await app.update_topic("orders.acme", backoff_s=3)  # mistake
