@@ -193,12 +193,13 @@ async def test_no_record_is_lost_unseen_while_the_database_is_away(
     await database.close()
 
 
-async def test_many_attempts_are_written_at_once_and_the_rest_at_the_end() -> None:
+async def test_many_attempts_are_written_at_once_and_the_rest_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emq_push.attempt_log.FLUSH_S", 3_600.0)
     database = await Database.open("sqlite://")
     async with logging_to(database) as log:
         for i in range(BATCH + 10):
             log.attempted(attempt(f"m{i}"))
-        await until(lambda: log.written, 0.4)
+        await until(lambda: log.written)
     assert len(await rows(database, tables.attempts)) == BATCH + 10
     await database.close()
 
