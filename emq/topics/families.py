@@ -8,6 +8,7 @@ has set for this topic; a change of the family changes all others.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Annotated, Any
@@ -145,8 +146,8 @@ def checked(family: Family) -> Family:
         (bounds.name_length >= 1, f"name_length {bounds.name_length} must be at least 1"),
         (room >= 1, f"the prefix leaves no room for a name of at most {rules.MAX_NAME_BYTES} bytes; shorten it"),
         (
-            bounds.idle_s is None or bounds.idle_s >= MIN_IDLE_S,
-            f"idle_s {bounds.idle_s} must be at least {MIN_IDLE_S:g}, or none",
+            bounds.idle_s is None or MIN_IDLE_S <= bounds.idle_s < math.inf,
+            f"idle_s {bounds.idle_s} must be a number of at least {MIN_IDLE_S:g}, or none",
         ),
     ):
         if not holds:

@@ -66,7 +66,7 @@ async def test_a_family_is_declared_once_with_values_in_range_before_the_app_ope
     for name, qps, bounds, text in (
         ("orders.*", 7, None, "has declared it already"),
         ("orders", 7, None, "one star at the end"),
-        ("mail.*", 7, Bounds(idle_s=1), "idle_s 1.0 must be at least 5"),
+        ("mail.*", 7, Bounds(idle_s=1), "idle_s 1.0 must be a number of at least 5"),
     ):
         with pytest.raises(errors.InvalidTopic, match=text):
             app.family(name, qps=qps, bounds=bounds)

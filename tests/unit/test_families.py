@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -119,7 +120,8 @@ async def test_an_alphabet_lists_characters_and_ranges(alphabet: str, takes: str
         ({"name_length": 0}, "name_length 0 must be at least 1"),
         ({"alphabet": ""}, "lists no characters"),
         ({"alphabet": "z-a"}, "the range z-a runs backwards"),
-        ({"idle_s": 0.5}, "idle_s 0.5 must be at least 5, or none"),
+        ({"idle_s": 0.5}, "idle_s 0.5 must be a number of at least 5, or none"),
+        ({"idle_s": math.inf}, "idle_s inf must be a number of at least 5, or none"),
         ({"idle_s": "soon"}, "idle_s"),
     ],
 )
