@@ -50,9 +50,10 @@ class Sleeping:
     """Puts topics of families to sleep: those without settings of their own all of whose groups this host owns.
 
     A pass over these topics compares what they have read and started with what they had at the pass before. A topic
-    that has done nothing for its family's `idle_s`, and for its own `dedupe_s`, is looked at in the store, and put to
-    sleep if it holds nothing (`emq.offsets.sleep`). If it holds something, such as a schedule or a dead letter, the
-    host looks again after the same time. There is no timer for each topic, and no work for topics of no family.
+    that has done nothing for its family's `idle_s`, and for as long as it must stay itself (`_least_s`), is looked at
+    in the store, and put to sleep if it holds nothing (`emq.offsets.sleep`). If it holds something, such as a schedule
+    or a dead letter, the host looks again after the same time. There is no timer for each topic, and no work for topics
+    of no family.
 
     Sorted topics sleep only with merge "key": other programs may write bare contents to slots, and know no catalog.
     A topic that is the budget of others does not sleep. See also `is_safe`.
@@ -110,7 +111,7 @@ class Sleeping:
             before = _Seen(mark, now_s)
         bounds = self._bounds.get(topic.family)
         idle_s = now_s - before.since_s
-        if bounds is None or bounds.idle_s is None or idle_s < max(bounds.idle_s, topic.options.dedupe_s):
+        if bounds is None or bounds.idle_s is None or idle_s < max(bounds.idle_s, _least_s(topic)):
             seen[topic.name] = before
             return
         seen[topic.name] = _Seen(mark, now_s)  # if it holds something, look again when it has been idle as long again
@@ -118,9 +119,9 @@ class Sleeping:
 
     async def _sleep_those_due(self, due: list[Topic], seen: dict[str, _Seen]) -> None:
         if self._followed.version != self._bounds_version:
-            self._bounds_version = self._followed.version
-            families = await self._catalog.families.list()
-            self._bounds = {stored.family.name: stored.family.bounds for stored in families}
+            version, families = self._followed.version, await self._catalog.families.all()
+            self._bounds = {name: stored.family.bounds for name, stored in families.readable().items()}
+            self._bounds_version = version
         for start in range(0, len(due), AT_ONCE):
             await self._sleep(due[start : start + AT_ONCE])
         due.clear()
@@ -143,6 +144,15 @@ class Sleeping:
             return
         if await self._catalog.families.drop_buried() == 0:
             self._buries_s = None
+
+
+def _least_s(topic: Topic) -> float:
+    """Return the seconds after its last start for which a topic stays.
+
+    It remembers ids. And a topic that wakes is new: with a qps below 1, its first start is due as soon as all hosts
+    know it. So it sleeps no sooner than its next start would have been due in any case.
+    """
+    return max(topic.options.dedupe_s, 1 / topic.qps)
 
 
 def _mark(owner: OwnedTopic) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -50,6 +51,14 @@ class AllFamilies(Mapping[str, Stored]):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def readable(self) -> dict[str, Stored]:
+        """Return those that this version can read."""
+        found: dict[str, Stored] = {}
+        for name in self:
+            with contextlib.suppress(errors.InvalidTopic):
+                found[name] = self[name]
+        return found
 
 
 class FamilyRows:

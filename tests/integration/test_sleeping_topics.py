@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
+from emq.database import tables
 from emq.host import sleeping
 from emq.observe.families import Families
 from emq.runtime import errors
 from emq.topics.families import Bounds, Family
 from emq.topics.family_catalog import BURIED_S
+from emq.topics.family_rows import AllFamilies
 from emq.topics.model import Topic, TopicOptions
 from support.rig import Rig, Seen, rig, starts_per_second
 from support.virtual import virtual
@@ -109,6 +113,52 @@ async def test_a_topic_that_remembers_ids_sleeps_only_when_it_has_forgotten_them
 
 
 @virtual
+async def test_a_topic_with_less_than_a_start_a_second_keeps_its_rate_while_it_sleeps_and_wakes() -> None:
+    async with rig() as r:
+        await family(r, 0.01)
+        seen = Seen()
+        async with r.consuming(seen) as host:
+            for count in range(1, 4):
+                await r.producer.publish("f.x", b"")
+                while len(seen) < count or await names(r):
+                    await asyncio.sleep(1)
+            assert host.sleeping.slept == 3
+        started = [d.started_us for d in seen.deliveries]
+        assert min(then - first for first, then in itertools.pairwise(started)) >= 99_000_000
+
+
+@virtual
+async def test_a_family_of_a_newer_version_keeps_no_topics_of_others_awake() -> None:
+    async with rig() as r:
+        await family(r)
+        await Families(r.catalog, r.admin).create(Family(Topic("newer.*", 5.0)))
+        damaged = sa.update(tables.families).where(tables.families.c.name == "newer.*").values(body="[]")
+        await r.db.run(lambda c: c.execute(damaged))
+        await r.producer.publish("f.x", b"")
+        async with r.consuming(Seen()):
+            await asyncio.sleep(SOON_S)
+            assert await names(r) == []
+
+
+@virtual
+async def test_topics_sleep_although_the_first_look_at_the_families_failed() -> None:
+    async with rig() as r:
+        await family(r)
+        look, fails = r.catalog.families.all, [errors.DatabaseUnavailable("the database is away")]
+
+        async def fail_once() -> AllFamilies:
+            if fails:
+                raise fails.pop()
+            return await look()
+
+        async with r.consuming(Seen()):
+            await r.producer.publish("f.x", b"")
+            r.catalog.families.all = fail_once  # type: ignore[method-assign]
+            await asyncio.sleep(SOON_S + sleeping.PASS_S)
+            assert (fails, await names(r)) == ([], [])
+
+
+@virtual
 async def test_a_topic_of_a_family_that_is_a_budget_does_not_sleep() -> None:
     async with rig() as r:
         await family(r)
@@ -173,6 +223,4 @@ async def test_a_host_starts_nothing_of_a_topics_next_life_before_it_knows_of_it
 
 
 async def rows(r: Rig) -> int:
-    import sqlalchemy as sa
-
     return await r.db.run(lambda c: int(c.execute(sa.text("SELECT count(*) FROM emq_topics")).scalar_one()))
