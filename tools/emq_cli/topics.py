@@ -73,8 +73,11 @@ async def create(
         topic = await topic_settings.taker().agreed(topic, handshake, session.settings)
     topic = topic_settings.stored(topic, session.settings)
     async with session.app(create=True) as opened:
-        if qps is None and not await opened.families.above(name):
-            raise errors.InvalidTopic(f"topic {name!r}: give its qps, such as --qps 50; no family gives it one")
+        if qps is None:
+            if (family := await opened.families.above(name)) is None:
+                raise errors.InvalidTopic(f"topic {name!r}: give its qps, such as --qps 50; no family gives it one")
+            if not topic.own:
+                topic = (await opened.families.get(family)).family.made(name)
         [made] = await opened.admin.create([topic], exist_ok=exist_ok)
     kept = " (was there)" if exist_ok and not _is_as_asked(made, topic) else ""
     of_kind = f", {made.kind}" if made.is_sorted else ""
