@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -104,9 +104,10 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def adopted(self, topic: Topic) -> Topic:
         """Return a new topic with the settings that somebody gave it, and all others of the family.
 
-        These are `topic.own`, or without it all settings that differ from the family's.
+        These are `topic.own`, or without it all settings that differ from the family's. Raises `InvalidTopic` if there
+        is no setting of a name in `topic.own`.
         """
-        own = topic.own or differing(topic, self.topic)
+        own = _known(topic, topic.own) or differing(topic, self.topic)
         given = {name: asking.value(topic, name) for name in own}
         return msgspec.structs.replace(changing.merged(self.made(topic.name), given), own=ordered(own))
 
@@ -226,18 +227,25 @@ def above(name: str, families: Container[str]) -> str | None:
 
 
 def inherited(topic: Topic, family: Family, names: Iterable[str]) -> dict[str, Any]:
-    """Return the family's values of settings that a topic is to take back.
+    """Return the family's values of settings that a topic is to take back, of those that can change.
 
     Raises:
         InvalidTopic: a setting is unknown, or never changes.
     """
+    names = _known(topic, names)
+    for name in names:
+        if name in FIXED and asking.value(topic, name) != asking.value(family.topic, name):
+            raise errors.InvalidTopic(f"topic {topic.name!r}: {name} never changes, so it stays its own")
+    return {name: asking.value(family.topic, name) for name in names if name not in FIXED}
+
+
+def _known(topic: Topic, names: Iterable[str]) -> Sequence[str]:
+    """Return names of settings. Raises `InvalidTopic` if one is unknown."""
     names = [*names]
     for name in names:
         if name not in SETTINGS:
             raise errors.InvalidTopic(f"topic {topic.name!r} has no setting {name!r}{changing.alike(name, SETTINGS)}")
-        if name in FIXED and asking.value(topic, name) != asking.value(family.topic, name):
-            raise errors.InvalidTopic(f"topic {topic.name!r}: {name} never changes, so it stays its own")
-    return {name: asking.value(family.topic, name) for name in names}
+    return names
 
 
 def same(one: Family, other: Family) -> bool:

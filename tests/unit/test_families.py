@@ -173,6 +173,18 @@ async def test_a_topic_takes_settings_back_but_none_that_never_change(catalog: C
         await catalog.families.inherit("orders.a", ["qp"])
 
 
+async def test_a_topic_takes_back_a_setting_that_never_changes_if_it_has_the_familys_value(catalog: Catalog) -> None:
+    await catalog.families.create(family(priorities=("high", "low")))
+    await catalog.create_many([Topic("orders.a", 50.0, priorities=("high", "low"), own=("priorities",))])
+    assert (await catalog.families.inherit("orders.a", ["priorities"])).own == ()
+
+
+async def test_a_topic_cannot_own_what_is_no_setting(catalog: Catalog) -> None:
+    await catalog.families.create(family())
+    with pytest.raises(errors.InvalidTopic, match=r"topic 'orders\.a' has no setting 'qp'; did you mean 'qps'"):
+        await catalog.create_many([Topic("orders.a", 5.0, own=("qp",))])
+
+
 @pytest.mark.parametrize("field", ["priorities", "kind", "slots"])
 async def test_what_never_changes_in_a_topic_never_changes_in_a_family(catalog: Catalog, field: str) -> None:
     await catalog.families.create(family())
