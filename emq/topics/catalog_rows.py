@@ -145,17 +145,19 @@ class TopicRows:
         return found
 
     def drop_buried(self, before: int, limit: int) -> int:
-        """Drop rows of topics that were deleted before a version; return their number.
+        """Drop rows of topics that were deleted before a version, the oldest first; return their number.
 
-        Whoever follows the catalog from before that version cannot learn of these deletions any more; see
+        Whoever follows the catalog from before the last of these deletions cannot learn of them any more; see
         `TopicChanges`.
         """
         old = sa.and_(_table.c.environment == self._environment, _table.c.live == 0, _table.c.version < before)
-        names = list(self.connection.execute(sa.select(_table.c.name).where(old).limit(limit)).scalars())
+        query = sa.select(_table.c.name, _table.c.version).where(old).order_by(_table.c.version).limit(limit)
+        rows = self.connection.execute(query).all()
+        names = [row.name for row in rows]
         for start in range(0, len(names), AT_ONCE):
             self.connection.execute(sa.delete(_table).where(old, _table.c.name.in_(names[start : start + AT_ONCE])))
-        if names:
-            self.changes.forget(before)
+        if rows:
+            self.changes.forget(rows[-1].version)
         return len(names)
 
     def bury(self, version: int, names: Sequence[str], now_s: float) -> None:

@@ -17,7 +17,7 @@ VERSION = "catalog_version"
 """The key of the catalog's version in `emq_meta`."""
 
 FORGOTTEN = "catalog_forgotten"
-"""The key of the version before which the catalog has dropped the rows of deleted topics."""
+"""The key of the version up to which the catalog has dropped rows of deleted topics."""
 
 
 class Changes(NamedTuple):
@@ -100,9 +100,10 @@ class TopicChanges:
         now, forgotten = database.read_values(self._connection, self._environment, VERSION, FORGOTTEN)
         return now, now < version or 0 < version < forgotten
 
-    def forget(self, before: int) -> None:
-        """Note that rows of topics deleted before a version are gone."""
-        database.next_value(self._connection, self._environment, FORGOTTEN, before)
+    def forget(self, version: int) -> None:
+        """Note that rows of topics deleted at a version, or before it, are gone."""
+        if database.read_value(self._connection, self._environment, FORGOTTEN) < version:
+            database.next_value(self._connection, self._environment, FORGOTTEN, version)
 
     def _changed(self, since: int, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
         """Return the query for the rows that changed after a version."""

@@ -264,11 +264,13 @@ async def test_rows_of_topics_that_slept_go_and_who_follows_the_catalog_slowly_r
     changes = await place.catalog.changes_of(version)
     assert (sorted(changes.deleted), changes.all) == (sorted(names), False)
     assert await place.catalog.families.drop_buried() == 0
+    slept = await place.catalog.version()
     monkeypatch.setattr("emq.topics.family_catalog.BURIED_S", -3600.0)
     assert await place.catalog.families.drop_buried() == len(names)
     assert (await place.catalog.changes_of(version)).all
     assert (await place.catalog.changes_since(version)).all
     assert not (await place.catalog.changes_since(0)).all
+    assert not (await place.catalog.changes_of(slept)).all  # who has seen the deletions has missed nothing
 
 
 async def test_a_topic_that_wakes_at_once_starts_nothing_until_every_host_knows(place: Place, sealed: None) -> None:
