@@ -32,6 +32,20 @@ async def test_a_family_that_cannot_be_deleted_keeps_what_must_stay(place: Place
         await place.families.get(place.family)
 
 
+async def test_a_family_whose_deletion_fails_half_way_makes_topics_as_before(place: Place) -> None:
+    await place.create(priorities=("only",), bounds=Bounds(max_topics=50))
+    await place.producer.publish(f"{place.prefix}a", b"x")
+
+    async def fail() -> None:
+        raise errors.StoreUnavailable("the store is away")
+
+    place.admin.delete_all = Interrupted(place.admin, [], 1, fail).delete_all  # type: ignore[method-assign]
+    with pytest.raises(errors.StoreUnavailable, match="the store is away"):
+        await place.families.delete(place.family, force=True)
+    assert (await place.families.get(place.family)).family.bounds == Bounds(max_topics=50)
+    await place.producer.publish(f"{place.prefix}b", b"x")
+
+
 async def test_a_family_is_deleted_while_its_topics_go_to_sleep(place: Place, sealed: None) -> None:
     await place.create(priorities=("only",))
     a, b = (f"{place.prefix}{name}" for name in "ab")
