@@ -93,16 +93,16 @@ class Sleeping:
                 log.info("%s; topics that are idle stay for now", exc)
 
     async def _pass(self) -> None:
-        seen, due = dict[str, _Seen](), list[Topic]()
+        seen, due = dict[str, _Seen](), list[OwnedTopic]()
         for looked_at, owner in enumerate(self._known.sleepy(), 1):
             self._look(owner, seen, due)
             if len(due) >= AT_ONCE or looked_at % LOOKED_AT == 0:
-                await self._sleep_those_due(due, seen)
+                await self._sleep_those_due(due)
                 await pace.rest(LOOK_S)
-        await self._sleep_those_due(due, seen)
+        await self._sleep_those_due(due)
         self._seen = seen
 
-    def _look(self, owner: OwnedTopic, seen: dict[str, _Seen], due: list[Topic]) -> None:
+    def _look(self, owner: OwnedTopic, seen: dict[str, _Seen], due: list[OwnedTopic]) -> None:
         """Note what a topic has done; add it to those due if it has done nothing for long."""
         topic, now_s = owner.topic, self._clock.now()
         mark = _mark(owner)
@@ -115,9 +115,9 @@ class Sleeping:
             seen[topic.name] = before
             return
         seen[topic.name] = _Seen(mark, now_s)  # if it holds something, look again when it has been idle as long again
-        due.append(topic)
+        due.append(owner)
 
-    async def _sleep_those_due(self, due: list[Topic], seen: dict[str, _Seen]) -> None:
+    async def _sleep_those_due(self, due: list[OwnedTopic]) -> None:
         if self._followed.version != self._bounds_version:
             version, families = self._followed.version, await self._catalog.families.all()
             self._bounds = {name: stored.family.bounds for name, stored in families.readable().items()}
@@ -126,9 +126,12 @@ class Sleeping:
             await self._sleep(due[start : start + AT_ONCE])
         due.clear()
 
-    async def _sleep(self, topics: Sequence[Topic]) -> None:
+    async def _sleep(self, owners: Sequence[OwnedTopic]) -> None:
         now_ms = int(self._clock.now() * 1000)
-        empty = await empty_ones(self._store, self._checkpoints, topics, now_ms)
+        empty = await empty_ones(self._store, self._checkpoints, [owner.topic for owner in owners], now_ms)
+        # One that has begun a message just now would hold up all others below, for as long as its handler runs.
+        busy = {owner.topic.name for owner in owners if owner.in_flight}
+        empty = [topic for topic in empty if topic.name not in busy]
         # A topic may wake before this host has heard that it slept. What its former groups here would start of the new
         # life would be started again by the next owner, or in the same second.
         async with self._assignments.apart([topic.group(i) for topic in empty for i in range(topic.groups)]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections import Counter
 from typing import Any
 
@@ -14,6 +15,7 @@ from emq.database import tables
 from emq.host import sleeping
 from emq.observe.families import Families
 from emq.runtime import errors
+from emq.storage.message import Message
 from emq.topics.families import Bounds, Family
 from emq.topics.family_catalog import BURIED_S
 from emq.topics.family_rows import AllFamilies
@@ -196,6 +198,57 @@ async def test_a_host_drops_the_rows_of_topics_that_slept_and_then_does_nothing(
             version = await r.catalog.version()
             await asyncio.sleep(2 * BURIED_S)
             assert await r.catalog.version() == version
+
+
+@virtual
+async def test_no_host_reads_the_whole_catalog_because_the_rows_of_topics_that_slept_long_ago_are_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with rig() as r:
+        await family(r)
+        async with r.consuming(Seen(), "a"), r.consuming(Seen(), "b"):
+            await r.producer.publish("f.x", b"")
+            await asyncio.sleep(SOON_S + BURIED_S + 4 * sleeping.PASS_S)
+            assert await rows(r) == 0
+        assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@virtual
+async def test_a_topic_that_gets_a_slow_message_as_it_falls_asleep_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look, looks = sleeping.empty_ones, list[int]()
+
+    async with rig() as r:
+        await family(r)
+        for name in ("f.x", "f.y"):
+            await r.producer.topic(name)
+
+        async def look_and_publish(*args: Any) -> list[Topic]:
+            found = await look(*args)
+            looks.append(len(found))
+            if len(looks) == 1:
+                await r.producer.publish("f.x", b"slow")
+                while not len(seen):
+                    await asyncio.sleep(0.01)
+            return found
+
+        async def take(m: Message) -> None:
+            if m.payload == b"slow":
+                await asyncio.sleep(300)
+
+        monkeypatch.setattr(sleeping, "empty_ones", look_and_publish)
+        seen = Seen(take)
+        async with r.consuming(seen, drain_s=60.0) as host:
+            while host.sleeping.slept == 0:
+                await asyncio.sleep(0.1)
+            assert looks == [2]
+            assert await names(r) == ["f.x"]
+            await r.producer.publish("f.y", b"")
+            await asyncio.sleep(5)
+            assert seen.payloads == [b"slow", b""]
+            await asyncio.sleep(300 + SOON_S)
+        assert seen.payloads == [b"slow", b""]
 
 
 @virtual
