@@ -308,6 +308,16 @@ def test_a_smooth_topic_that_does_not_use_its_rate_is_found(per_s: float, found:
     assert broken(story) == found
 
 
+@pytest.mark.parametrize(("fails", "late", "found"), [(3, 0, set()), (2, 1, set()), (2, 0, {"X"}), (0, 2, {"X"})])
+def test_a_message_that_is_dead_before_its_last_attempt_is_found(fails: int, late: int, found: set[str]) -> None:
+    story = Story(LOG._replace(options={"max_attempts": 3}))
+    story.publish(1.0, "a")
+    story.evidence.published["t#a"] = Work("t#a", fails=fails), True
+    story.evidence.late["t#a"] = late
+    rules = Rules(False, {"t": [FOUR]}, True, {"t": LOG._replace(options={"max_attempts": 3})}, CALM)
+    assert {violation.promise for violation in promises.judge(story.evidence, rules, ["t#a"])} == found
+
+
 @pytest.mark.parametrize("due_s", [-0.1, 0.1])
 async def test_a_delayed_message_that_starts_before_its_time_is_found(due_s: float) -> None:
     evidence = Evidence()

@@ -73,6 +73,7 @@ class Evidence:
         emptied_at: when the database came back empty: hosts let go of all topics, and acquire what is created again
             without a checkpoint, under the epoch of the plan in force.
         forgotten: names of works of which nothing was left then; no promise of ours.
+        late: attempts by receivers that would have said in time that all went well, had their host not stood still.
         seals: of queues, lanes and slots.
         layouts: of topics whose keys move.
         doubled: names of works that were in a slot again then, while a host could still have their lane's entry: it
@@ -129,6 +130,7 @@ class Evidence:
         self.lost_at: list[float] = []
         self.emptied_at: list[float] = []
         self.forgotten: set[str] = set()
+        self.late: Counter[str] = Counter()
         self.seals = Seals()
         self.layouts = Layouts()
         self.confirmed_at: dict[str, float] = {}

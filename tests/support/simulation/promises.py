@@ -52,7 +52,7 @@ def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iter
     if twice is not None:
         yield Violation("X", where.get(twice, ""), f"{twice} is in the dead letters more than once")
     for name, (work, confirmed) in evidence.published.items():
-        doomed = work.fails >= rules.plans[work.topic].dead_after
+        doomed = work.fails + evidence.late[name] >= rules.plans[work.topic].dead_after
         plan = rules.plans[work.topic]
         if plan.merges:
             continue  # see `folding`

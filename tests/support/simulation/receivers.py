@@ -58,6 +58,9 @@ class JudgedReceiver(Receiver):
         except Exception:
             if given.acked is None and (given.until is None or self._evidence.now < given.until - SLACK_S):
                 self._wrong(message, f"it ended at {self._evidence.now:.3f} s, and had time until {given.until}")
+            work = Work.parse(message.payload)
+            if given.acked is None and message.attempt > work.fails:
+                self._evidence.late[work.name] += 1
             raise
         finally:
             if succeeded is not (given.acked is True) and given.acked is not None:
