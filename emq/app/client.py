@@ -203,6 +203,11 @@ class Client:
     purge_dead_letters = _synchronous(App.purge_dead_letters)
     create_topic = _synchronous(App.create_topic)
     update_topic = _synchronous(App.update_topic)
+    pause = _synchronous(App.pause)
+    resume = _synchronous(App.resume)
+    drain = _synchronous(App.drain)
+    delete = _synchronous(App.delete)
+    lag = _synchronous(App.lag, writes=False)
     topics = _synchronous(_topics, writes=False)
 
     def dead_letters(self, topic: str, selection: Selection = EVERY) -> Iterator[Letter]:

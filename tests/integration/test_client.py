@@ -79,7 +79,13 @@ def test_a_script_publishes_plans_and_reads(client: emq.Client) -> None:
     assert client.recall("orders", later) == {later}
     client.create_topic("mails", qps=5)
     client.update_topic("mails", qps=7)
-    assert {topic.name: topic.qps for topic in client.topics()} == {"orders": 1000, "mails": 7}
+    client.pause("mails")
+    assert client.lag("orders") == 3
+    told = {topic.name: (topic.qps, topic.state) for topic in client.topics()}
+    assert told == {"orders": (1000, "active"), "mails": (7, "paused")}
+    client.resume("mails")
+    client.drain("mails")
+    assert client.delete("mails") == 0
     with pytest.raises(errors.UnknownTopic, match="nowhere"):
         client.publish("nowhere", b"")
     outcomes = client.send([Outgoing("orders", b""), Outgoing("nowhere", b"")])
