@@ -190,6 +190,7 @@ class LaneClaimer:
     def _buffer(self, group: OwnedGroup, claim: LaneClaim, claimed: LaneClaimed, now_ms: int, cut: bool) -> None:
         group.lane_claimed(len(claimed.entries))
         group.lane_is_empty = claimed.is_empty
+        group.lane_finds += not claimed.is_empty
         taken: Counter[int] = Counter()
         for id_, body in claimed.entries:
             self._events.claimed(group, id_)

@@ -157,6 +157,7 @@ class OwnedGroup(WaitingMessages):
         lane_out: entries claimed from the lane and not settled.
         lane_is_empty: the last claim left nothing in the lane, dead letters included. What is to be tried wakes the
             host, and a claim follows; of a dead letter that another process puts there, the host learns by the sweep.
+        lane_finds: claims that found, or left, something in the lane.
         lane_lost_ms: when the answer to a claim from the lane was lost, by the event loop's time; 0 for never. The
             store may count entries as claimed that no host has.
         layout: the layout to which this owner has raised the group's queues (they refuse earlier ones); 0 for none, or
@@ -176,6 +177,7 @@ class OwnedGroup(WaitingMessages):
         "counter",
         "epoch",
         "in_flight",
+        "lane_finds",
         "lane_is_empty",
         "lane_lost_ms",
         "lane_out",
@@ -213,6 +215,7 @@ class OwnedGroup(WaitingMessages):
         self.in_flight = 0
         self.lane_out = 0
         self.lane_is_empty = False
+        self.lane_finds = 0
         self.lane_lost_ms = 0
         self.layout = 0
         self.raised: Sequence[int] = ()

@@ -38,11 +38,11 @@ class _Seen(NamedTuple):
     """A topic as it was at an earlier look.
 
     Attributes:
-        mark: changes with every message that is read or started.
+        mark: changes with every message that is read or started, or comes into a lane.
         since_s: the time of the first look that found this mark.
     """
 
-    mark: tuple[int, int]
+    mark: tuple[int, int, int]
     since_s: float
 
 
@@ -158,10 +158,11 @@ def _least_s(topic: Topic) -> float:
     return max(topic.options.dedupe_s, 1 / topic.qps)
 
 
-def _mark(owner: OwnedTopic) -> tuple[int, int]:
-    read = started = 0
+def _mark(owner: OwnedTopic) -> tuple[int, int, int]:
+    read = started = delayed = 0
     for group in owner.groups.values():
         started += own_counter(group.counter).reserved
+        delayed += group.lane_finds  # also what is recalled before it starts: the group remembers its id
         for queue in group.queues:
             read += queue.position
-    return read, started
+    return read, started, delayed

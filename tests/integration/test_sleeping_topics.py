@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+import emq
 from emq.database import tables
 from emq.host import sleeping
 from emq.observe.families import Families
@@ -110,6 +111,22 @@ async def test_a_topic_that_remembers_ids_sleeps_only_when_it_has_forgotten_them
             await r.producer.publish("f.x", b"", message_id="one")
             await asyncio.sleep(5)
             assert len(seen) == 1
+            await asyncio.sleep(60 + SOON_S)
+            assert await names(r) == []
+
+
+@virtual
+async def test_a_topic_remembers_the_id_of_a_delayed_message_that_was_recalled() -> None:
+    async with rig() as r:
+        await family(r, dedupe_s=60.0)
+        async with r.consuming(Seen()):
+            await r.producer.publish("f.x", b"", message_id="first")
+            await asyncio.sleep(50)
+            await r.producer.publish("f.x", b"", message_id="one", delay_ms=3_600_000)
+            await asyncio.sleep(1)
+            assert await r.admin.recall("f.x", ["one"]) == {"one"}
+            await asyncio.sleep(50)
+            assert isinstance(await r.producer.publish("f.x", b"", message_id="one"), emq.Repeated)
             await asyncio.sleep(60 + SOON_S)
             assert await names(r) == []
 
