@@ -132,6 +132,8 @@ class Sleeping:
         # One that has begun a message just now would hold up all others below, for as long as its handler runs.
         busy = {owner.topic.name for owner in owners if owner.in_flight}
         empty = [topic for topic in empty if topic.name not in busy]
+        if not empty:
+            return
         # A topic may wake before this host has heard that it slept. What its former groups here would start of the new
         # life would be started again by the next owner, or in the same second.
         async with self._assignments.apart([topic.group(i) for topic in empty for i in range(topic.groups)]):

@@ -37,7 +37,8 @@ async def put_to_sleep(
         sealed = await deletion.seal_empty(store, checkpoints, found)
         still = await empty_ones(store, checkpoints, sealed, now_ms)
     finally:  # the others have got a message in this moment
-        await opening.opened(store, [topic for topic in found if topic not in still])
+        empty = {topic.name for topic in still}
+        await opening.opened(store, [topic for topic in found if topic.name not in empty])
     if not still:
         return set()
     drop = await checkpoints.dropping()

@@ -53,7 +53,7 @@ class Router:
     retired by a host that still reaches the database refuse messages.
     """
 
-    def __init__(self, catalog: CatalogReading, first: FirstPublishes | None = None) -> None:
+    def __init__(self, catalog: CatalogReading, first: FirstPublishes) -> None:
         self._catalog = catalog
         self._first = first
         self._routes: OrderedDict[str, Route] = OrderedDict()
@@ -139,8 +139,6 @@ class Router:
         Returns:
             The routes of `read` and of the topics made, and the errors for names that cannot be made.
         """
-        if self._first is None:
-            return read, {}
         try:
             made = await self._first.make(names)
             there = [name for name, topic in made.items() if isinstance(topic, Topic)]

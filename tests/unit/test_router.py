@@ -9,11 +9,13 @@ import pytest
 
 from emq.database import Database
 from emq.producer import router
+from emq.producer.first_publishes import FirstPublishes
 from emq.producer.router import Router
 from emq.runtime import errors
 from emq.topics.catalog import Catalog
 from emq.topics.model import State, Topic
 from emq.topics.topic_changes import ChangedNames
+from emq_stores.memory import MemoryStore
 
 
 class Watched(Catalog):
@@ -61,7 +63,7 @@ async def catalog() -> AsyncIterator[Watched]:
 
 @pytest.fixture
 def routes(catalog: Watched) -> Router:
-    return Router(catalog)
+    return Router(catalog, FirstPublishes(MemoryStore(), catalog))
 
 
 async def created(catalog: Watched, *names: str) -> list[Topic]:
