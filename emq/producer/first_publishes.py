@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 
+from emq.producer.rounds import Rounds
 from emq.runtime import errors
 from emq.storage.store import Store
 from emq.topics import opening
@@ -30,9 +31,7 @@ class FirstPublishes:
     def __init__(self, store: Store, catalog: Catalog) -> None:
         self._store = store
         self._catalog = catalog
-        self._wanted: dict[str, None] = {}
-        self._next: asyncio.Future[Made] | None = None  # of the transaction that begins next
-        self._maker: asyncio.Task[None] | None = None
+        self._rounds = Rounds(self._make_all, "making of topics")
 
     async def make(self, names: Collection[str]) -> Made:
         """Make the topics of names that lie below a family; see `FamilyCatalog.make`.
@@ -40,30 +39,14 @@ class FirstPublishes:
         Raises:
             DatabaseUnavailable, StoreUnavailable: nothing was published; try again later.
         """
-        self._wanted.update(dict.fromkeys(names))
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_future()
-            if self._maker is None or self._maker.done():
-                self._maker = asyncio.create_task(self._make_on(), name="emq make topics of families")
-        made = await asyncio.shield(self._next)
+        made = await asyncio.shield(self._rounds.join(names))
         return {name: made[name] for name in names if name in made}
 
-    async def _make_on(self) -> None:
-        """Make topics for as long as somebody asks."""
-        while (result := self._next) is not None:
-            wanted, self._wanted, self._next = [*self._wanted], {}, None
-            made: dict[str, Topic | errors.EMQError] = {}
-            try:
-                for start in range(0, len(wanted), AT_ONCE):
-                    made |= await self._make(wanted[start : start + AT_ONCE])
-                result.set_result(made)
-            except Exception as exc:  # goes to those who wait
-                _fail(result, exc)
-            except BaseException:
-                for each in filter(None, (result, self._next)):
-                    _fail(each, errors.DatabaseUnavailable("the making of topics was cancelled"))
-                self._next = None
-                raise
+    async def _make_all(self, wanted: Collection[str]) -> Made:
+        names, made = [*wanted], dict[str, Topic | errors.EMQError]()
+        for start in range(0, len(names), AT_ONCE):
+            made |= await self._make(names[start : start + AT_ONCE])
+        return made
 
     async def _make(self, names: Collection[str]) -> Made:
         made = await self._catalog.families.make(names)
@@ -79,8 +62,3 @@ class FirstPublishes:
         topic = await self._catalog.families.awaken(name)
         if topic is not None:
             await opening.opened(self._store, [topic])
-
-
-def _fail(result: asyncio.Future[Made], failure: Exception) -> None:
-    result.set_exception(failure)
-    result.exception()  # those who wait may all have been cancelled

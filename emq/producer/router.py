@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from emq.producer.first_publishes import FirstPublishes
 from emq.producer.lines import Lines
+from emq.producer.rounds import Rounds
 from emq.producer.routes import Memory, Route, route_of
 from emq.runtime import errors
 from emq.runtime.clock import boot_s
@@ -63,9 +64,7 @@ class Router:
         self._seen_at = 0.0
         self._away = False
         self._look: asyncio.Task[None] | None = None
-        self._reader: asyncio.Task[None] | None = None
-        self._next: asyncio.Future[Mapping[str, Route]] | None = None  # of the reading that begins next
-        self._wanted: dict[str, None] = {}  # names that this reading is to find
+        self._readings = Rounds(self._read, "reading of the catalog")
         self._is_comparing = False
 
     async def route(self, name: str) -> Route:
@@ -188,7 +187,7 @@ class Router:
             UnknownTopic: the topic was deleted in the meantime.
             DatabaseUnavailable: the catalog cannot be read; ask again later.
         """
-        reading = self._reading([name])
+        reading = self._readings.join([name])
         if not self._away:
             try:
                 async with asyncio.timeout(PATIENCE_S):
@@ -242,34 +241,17 @@ class Router:
 
     async def _read_with(self, names: Iterable[str]) -> Mapping[str, Route]:
         """Wait for a reading that begins after this call; return the routes of those of the names that exist."""
-        return await asyncio.shield(self._reading(names))
-
-    def _reading(self, names: Iterable[str]) -> asyncio.Future[Mapping[str, Route]]:
-        self._wanted.update(dict.fromkeys(names))
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_future()
-            if self._reader is None or self._reader.done():
-                self._reader = asyncio.create_task(self._read_on(), name="emq read the catalog")
-        return self._next
-
-    async def _read_on(self) -> None:
-        """Read the catalog for as long as somebody asks."""
-        while (reading := self._next) is not None:
-            wanted, self._wanted, self._next = self._wanted, {}, None
-            try:
-                reading.set_result(await self._read(wanted))
-            except Exception as exc:  # goes to those who wait
-                if isinstance(exc, errors.DatabaseUnavailable):
-                    self._missed(str(exc))
-                _fail(reading, exc)
-            except BaseException:
-                for each in filter(None, (reading, self._next)):
-                    _fail(each, errors.DatabaseUnavailable("the reading of the catalog was cancelled"))
-                self._next = None
-                raise
+        return await asyncio.shield(self._readings.join(names))
 
     async def _read(self, wanted: Collection[str]) -> Mapping[str, Route]:
         """Read the changes of known topics, and the topics that are wanted; return those of the latter that exist."""
+        try:
+            return await self._read_now(wanted)
+        except errors.DatabaseUnavailable as exc:
+            self._missed(str(exc))
+            raise
+
+    async def _read_now(self, wanted: Collection[str]) -> Mapping[str, Route]:
         self._checked_at = _now_s()
         changes = await self._changes()
         known = [name for name in (self._routes if changes.all else changes.changed) if name in self._routes]
@@ -314,8 +296,3 @@ class Router:
         route = route_of(topic, Memory() if before is None else before.memory)
         self._routes[name] = route
         return route
-
-
-def _fail(reading: asyncio.Future[Mapping[str, Route]], failure: Exception) -> None:
-    reading.set_exception(failure)
-    reading.exception()  # those who wait may all have been cancelled
