@@ -109,7 +109,10 @@ class OperatingApp(HostingApp):
         await self._set_state(name, State.ACTIVE)
 
     async def drain(self, name: str) -> None:
-        """Refuse publishes (`TopicClosed`), and deliver what is there. Arguments and errors as for `pause`."""
+        """Refuse publishes (`TopicClosed`), and deliver what is there. Arguments and errors as for `pause`.
+
+        In a family, a topic that was paused by itself stays as it is.
+        """
         await self._set_state(name, State.DRAINING)
 
     async def _set_state(self, name: str, state: State) -> None:

@@ -159,6 +159,8 @@ async def resume(session: Session, name: Name) -> None:
 async def drain(session: Session, name: Name) -> None:
     """Refuse new messages for all topics of a family, and make no new topics; hosts consume the rest.
 
+    A topic that was paused by itself goes on taking messages.
+
     Example: emq family drain 'orders.*'
     """
     await _set_state(
