@@ -54,6 +54,10 @@ class Handoff:
                 free[group] = entry.epoch
         return free
 
+    def first(self, free: Mapping[str, int]) -> frozenset[str]:
+        """Return those of the `free` groups that the host has not taken yet and that no host had before."""
+        return frozenset(group for group, entry in self._pending.items() if entry.is_first and group in free)
+
     def taken(self, groups: Mapping[str, int]) -> None:
         """Note that the host was told of these groups; it calls `released` for each one that it must give up."""
         new = [group for group in groups if group not in self._held]

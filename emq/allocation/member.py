@@ -319,7 +319,7 @@ class ClusterMembership:
             members = await self._others.read(self._handoff.awaited())
             if era != self._era:
                 return
-            self._assign(self._free(members))
+            self._assign(free := self._free(members), self._handoff.first(free))
         await self._publish()
 
     def _free(self, members: Mapping[str, Running]) -> dict[str, int]:
@@ -337,11 +337,11 @@ class ClusterMembership:
             asyncio.get_running_loop().call_later(next_s, self._changed.set)
         return groups
 
-    def _assign(self, groups: dict[str, int]) -> None:
+    def _assign(self, groups: dict[str, int], first: frozenset[str] = frozenset()) -> None:
         catalog, current = self._record.catalog if self._record is not None else 0, self._stream.current
-        if current is not None and groups is self._groups and current[1:] == (self._era, catalog):
+        if current is not None and groups is self._groups and current[1:3] == (self._era, catalog):
             return  # as nearly always; a comparison would look at each group
-        self._groups, assignment = groups, Assignment(groups, self._era, catalog)
+        self._groups, assignment = groups, Assignment(groups, self._era, catalog, first)
         if assignment != current:
             self._stream.assign(assignment)
 

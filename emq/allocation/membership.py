@@ -41,11 +41,13 @@ class Assignment(NamedTuple):
         era: how often the membership was lost. Groups owned in an earlier era belong to others: the host forgets them
             at once and does not release them.
         catalog: the lowest version of the catalog that knows these groups; 0 where the version does not matter.
+        first: groups new to this member that no member had before. Nobody has started anything of them in this second.
     """
 
     groups: dict[str, int]
     era: int = 0
     catalog: int = 0
+    first: frozenset[str] = frozenset()
 
 
 class AssignmentStream:
@@ -152,6 +154,9 @@ class Membership(Protocol):
         """Stop being a member; the groups that are still assigned go to others."""
 
 
+_NOTHING: Collection[str] = ()
+
+
 class LoneMembership:
     """The membership of a host that consumes alone: every group that is offered is its own.
 
@@ -167,7 +172,8 @@ class LoneMembership:
         self.lease = Lease()
         self.leads = False  # until it joins
         self._next_epoch = next_epoch
-        self._offered: Collection[str] = ()
+        self._offered: Collection[str] = _NOTHING
+        self._has_begun = False  # it owns what was offered at the beginning, which an earlier process may have had
         self._owned: dict[str, int] = {}
         self._seen: set[str] = set()  # the host was told of these, and has not released them
         self._stream = AssignmentStream()
@@ -220,10 +226,12 @@ class LoneMembership:
         tell |= len(kept) < len(self._owned)
         self._owned = kept
         free = [group for group in self._offered if group not in kept and group not in self._seen]
+        first = frozenset[str]()
         try:
             if self.leads and free:
                 self._owned |= dict.fromkeys(free, await self._next_epoch())
-                tell = True
+                tell, first = True, frozenset(free) if self._has_begun else first
+            self._has_begun = self.leads and self._offered is not _NOTHING
         finally:
             if self.leads and tell:
-                self._stream.assign(Assignment(dict(self._owned)))
+                self._stream.assign(Assignment(dict(self._owned), first=first))

@@ -120,11 +120,13 @@ class Entry(NamedTuple):
             its plan in microseconds since 1970, or the one before plus 1.
         why: a value of `emq.allocation.plan.levelling.PlacementReason`.
         after: the former owners that must let go of the group first.
+        is_first: True if no host had the group before: the plan before knew it not at all.
     """
 
     epoch: int
     why: str
     after: tuple[Former, ...] = ()
+    is_first: bool = False
 
 
 class Pointer(NamedTuple):

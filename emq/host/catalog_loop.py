@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 
 TRY_AGAIN_S = 1.0
 
+SPARING = 10
+"""How many times as long as a look that found changes the loop rests at least, `poll_s` at most."""
+
 
 class CatalogLoop:
     """Reads the catalog's changes; `Ownership` applies them, and the membership learns the groups and their quotas.
@@ -66,13 +69,18 @@ class CatalogLoop:
         self._when_created.append(act)
 
     async def follow(self) -> None:
-        """Look at the catalog's version every `poll_s`. Ends by cancellation."""
+        """Look at the catalog's version every `poll_s`, and after each change in this process. Ends by cancellation."""
+        loop = asyncio.get_running_loop()
         while True:
+            began_s, before = loop.time(), self.version
+            self._catalog.written.clear()
             try:
                 await self.look()
             except errors.DatabaseUnavailable:
                 await asyncio.sleep(TRY_AGAIN_S)  # the known catalog stays in use; the database has logged why
-            await pace.rest(self._poll_s)
+            if self.version != before:
+                await asyncio.sleep(min(self._poll_s, SPARING * (loop.time() - began_s)))
+            await pace.wait(self._catalog.written, self._poll_s)
 
     async def look(self) -> None:
         """Read the catalog if it has changed.

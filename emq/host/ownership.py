@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from emq.groups import priority
@@ -100,7 +100,11 @@ class Ownership:
     # -------------------------------------------------------------------------------------------- groups come and go
 
     async def acquire(
-        self, assigned: Mapping[str, int], look: Callable[[], Awaitable[None]], still: Callable[[], bool]
+        self,
+        assigned: Mapping[str, int],
+        look: Callable[[], Awaitable[None]],
+        still: Callable[[], bool],
+        first: Set[str] = frozenset(),
     ) -> Acquired:
         """Start consuming groups (name to epoch) from their checkpoints, from the next second on.
 
@@ -111,6 +115,7 @@ class Ownership:
             assigned: the epoch of each group.
             look: reads the catalog if it has changed.
             still: called at the end; returns False if the groups are not wanted any more.
+            first: groups that no host had before, which start at once.
 
         Raises:
             DatabaseUnavailable: nothing was acquired; try again.
@@ -147,15 +152,15 @@ class Ownership:
             topic = self.topics.get(topic_name)
             if topic is not None and (topic is topics[topic_name] or _still_has(topic, index, saved)):
                 try:
-                    self._take(topic, index, wanted[name], saved)
+                    self._take(topic, index, wanted[name], saved, at_once=name in first)
                 except Exception as exc:  # a failure of one group must not keep the host from the others
                     waiting[name] = unexpected(exc)
                     if (group := self.groups.get(name)) is not None:
                         self.forget(group)
         return Acquired(sorted(refused), waiting)
 
-    def _take(self, topic: Topic, index: int, epoch: int, saved: Mapping[str, Checkpoint]) -> None:
-        group = self._build(topic, index, epoch, saved)
+    def _take(self, topic: Topic, index: int, epoch: int, saved: Mapping[str, Checkpoint], *, at_once: bool) -> None:
+        group = self._build(topic, index, epoch, saved, at_once=at_once)
         if self._trail.enabled:
             self._trail.record(events.Owned(self._clock.now_us(), topic.name, index, epoch))
         self.work.lanes.acquire(group)
@@ -199,10 +204,13 @@ class Ownership:
         group.lost = True
         self.forget(group)
 
-    def _build(self, topic: Topic, index: int, epoch: int, saved: Mapping[str, Checkpoint]) -> OwnedGroup:
+    def _build(
+        self, topic: Topic, index: int, epoch: int, saved: Mapping[str, Checkpoint], *, at_once: bool
+    ) -> OwnedGroup:
         owner = self.owned.get(topic.name) or self._owner(topic)
         quota = quota_of(topic, index)
-        counter = limited(owner.counter.join(index, self._clock.now()), owner.charge, owner.throttle)
+        counted = owner.counter.join(index, self._clock.now(), at_once=at_once)
+        counter = limited(counted, owner.charge, owner.throttle)
         group = OwnedGroup(owner, index, epoch, counter, priority.policy_for(topic), self._gauge)
         group.quota = quota
         group.capacity = buffer_capacity(quota, HORIZON_S, topic.may_expire)

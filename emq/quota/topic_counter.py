@@ -5,7 +5,7 @@ these groups draws from this part, so groups with a backlog use what idle ones l
 hosts add up to at most the topic's starts:
 
 - A group that comes counts from the next second on, and starts nothing before: its former owner may have used its share
-  of this second.
+  of this second. A group that no host had before counts at once.
 - A group that leaves stops counting at the end of this second. Its share of this second may still be used here, since
   its next owner begins later. With smooth pacing, its share ends at once, since the next owner's begins at once.
 
@@ -39,7 +39,7 @@ class GroupCounter:
 
     Attributes:
         index: the group's.
-        since_s: the second in which the group came.
+        since_s: the second after which the group counts.
         reserved, rolled_back: the group's starts.
     """
 
@@ -128,9 +128,13 @@ class TopicCounter:
         self._counted: tuple[int, ...] = ()
         self._begin(topic, 0.0)
 
-    def join(self, index: int, now: float) -> GroupCounter:
-        """Return the counter of a group that has come to this host."""
-        group = self._groups[index] = GroupCounter(self, index, int(now))
+    def join(self, index: int, now: float, *, at_once: bool = False) -> GroupCounter:
+        """Return the counter of a group that has come to this host.
+
+        Args:
+            at_once: no host had the group before.
+        """
+        group = self._groups[index] = GroupCounter(self, index, int(now) - at_once)
         self._moved(now, group.since_s + 1.0)
         return group
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -55,6 +56,7 @@ class Catalog(CatalogReading):
 
     Attributes:
         families: the families, and their topics.
+        written: set after each change by this object, for hosts in the same process. They look at once and clear it.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Catalog(CatalogReading):
         place: str = "",
     ) -> None:
         super().__init__(db, environment, place)
+        self.written = asyncio.Event()
         self._clock = clock
         self._admission = Admission(max_queue_qps, lua_folds)
         self.families = FamilyCatalog(self, self._admission)
@@ -311,4 +314,7 @@ class Catalog(CatalogReading):
 
             return make(CatalogChange(TopicRows(connection, self._environment, self._place), now_s))
 
-        return await self._db.run(run)
+        try:
+            return await self._db.run(run)
+        finally:
+            self.written.set()

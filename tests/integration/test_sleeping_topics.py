@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 import emq
+from emq.allocation.membership import LoneMembership
 from emq.database import tables
 from emq.host import sleeping
 from emq.observe.families import Families
@@ -63,6 +64,24 @@ async def test_topics_that_are_empty_and_idle_go_and_what_differs_or_holds_somet
                 await r.producer.publish(f"f.{i}", b"again")
             await asyncio.sleep(5)
             assert Counter(seen.payloads) == {b"": 41, b"again": 40}
+
+
+@virtual
+async def test_the_first_message_of_a_new_topic_starts_within_a_tenth_of_a_second() -> None:
+    """No host had the topic before, so its host need not leave out the second in which it takes the topic."""
+    async with rig() as r:
+        await family(r)
+        seen = Seen()
+        async with r.consuming(seen, membership=LoneMembership("host-1", r.next_epoch)):
+            await asyncio.sleep(5.4)
+            for i in range(20):
+                began_us = int(r.clock.now() * 1e6)
+                await r.producer.publish_many(f"f.{i}", [b""] * 120)
+                await asyncio.sleep(3.05)
+                started = sorted(d.started_us for d in seen.deliveries if d.topic == f"f.{i}")
+                assert started[0] < began_us + 100_000
+                assert len(started) == 120
+        assert set(starts_per_second(seen.deliveries).values()) <= {50, 20}
 
 
 @virtual

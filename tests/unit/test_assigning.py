@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Set
 from typing import Any, cast
 from unittest import mock
 
@@ -13,7 +13,7 @@ import pytest
 
 from emq.allocation.membership import Assignment, Membership
 from emq.groups.owned import OwnedGroup
-from emq.host.assignments import EARLIEST, LATEST, Assignments
+from emq.host.assignments import COMPARE_S, EARLIEST, LATEST, LOOK_S, Assignments
 from emq.host.catalog_loop import CatalogLoop
 from emq.host.letting_go import LettingGo
 from emq.host.ownership import Acquired, Ownership
@@ -58,6 +58,7 @@ class Host:
         self.said = asyncio.Event()
         self.said.set()
         self.told: list[str] = []
+        self.begun_at_once: list[str] = []
         self.let_go_at: list[float] = []
 
         catalog = mock.create_autospec(CatalogLoop)  # always new enough
@@ -65,8 +66,8 @@ class Host:
             cast(Membership, self), cast(Ownership, self), cast(LettingGo, self), catalog, LoopClock(), 10.0
         )
 
-    def assign(self, era: int = 0, **groups: int) -> None:
-        self.assigned.put_nowait(Assignment(groups, era))
+    def assign(self, era: int = 0, *first: str, **groups: int) -> None:
+        self.assigned.put_nowait(Assignment(groups, era, first=frozenset(first)))
 
     async def owns(self, **groups: int) -> None:
         await until(lambda: {name: group.epoch for name, group in self.groups.items()} == groups, 10)
@@ -105,8 +106,11 @@ class Host:
     def consumed(self) -> dict[str, int]:
         return {name: group.epoch for name, group in self.groups.items() if not group.stopping}
 
-    async def acquire(self, assigned: Mapping[str, int], look: object, still: Callable[[], bool]) -> Acquired:
+    async def acquire(
+        self, assigned: Mapping[str, int], look: object, still: Callable[[], bool], first: Set[str]
+    ) -> Acquired:
         self.breaks(assigned)
+        self.begun_at_once += sorted(first)
         refused = [name for name, epoch in assigned.items() if self.refuse.get(name) == epoch]
         for name, epoch in assigned.items():
             await asyncio.sleep(self.step_s)
@@ -167,6 +171,20 @@ async def test_a_group_that_is_assigned_anew_is_taken_when_it_has_been_let_go_of
         h.drained.set()
         await h.owns(a=2, b=1)
         assert h.told[2:] == ["released a", "acquire a 2"]
+
+
+async def test_a_group_that_no_host_had_begins_at_once_but_only_the_first_time(h: Host) -> None:
+    async with h.running(a=1):
+        h.assign(0, "b", a=1, b=2)
+        await h.owns(a=1, b=2)
+        assert h.begun_at_once == ["b"]
+        h.assignments.shrunk(cast(OwnedGroup, h.groups["b"]))
+        await until(lambda: h.told[-1] == "acquire b 2" and h.told.count("acquire b 2") == 2, 10)
+        h.assign(a=1)
+        await h.owns(a=1)
+        h.assign(a=1, b=3)
+        await h.owns(a=1, b=3)
+        assert h.begun_at_once == ["b"]
 
 
 async def test_a_group_is_not_taken_again_before_it_is_said_to_be_released(h: Host) -> None:
@@ -312,7 +330,7 @@ async def test_what_a_host_holds_without_having_been_told_is_let_go_of(h: Host) 
         h.groups["x"] = Group("x", 7)
         await h.owns(a=1)
         h.groups["a"] = Group("a", 9)
-        await h.owns(a=1)
+        await until(lambda: h.consumed == {"a": 1}, COMPARE_S + 2 * LOOK_S)
 
 
 async def test_a_group_that_stands_though_nobody_lets_go_of_it_is_acquired_again(h: Host) -> None:

@@ -117,6 +117,27 @@ def test_a_group_that_stays_keeps_its_epoch_and_one_that_moves_waits_for_its_for
     assert lists["b"] == {"t/1": Entry(9, "evened", (Former("a", "x", 9),))}
 
 
+def test_only_a_group_that_the_plan_before_did_not_know_is_called_first() -> None:
+    members = {"a": running("x"), "b": running("y", fenced={"t/3": 5})}
+    places = {"t/0": Place("a", Entry(5, "ring")), "t/1": Place("a", Entry(5, "ring", (), True))}
+    places |= {"t/2": Place("gone", Entry(5, "ring")), "t/3": Place("b", Entry(5, "ring", (), True))}
+    before = Previous(places, {"a": "x", "b": "y"}, {"u/0": Entry(5, "let go")})
+    owner = {"t/0": "b", "t/1": "a", "t/2": "b", "t/3": "b", "u/0": "b", "t/4": "b"}
+    lists = drafting.draft(9, owner, {}, members, before, NOW)
+    first = {group for entries in lists.values() for group, entry in entries.items() if entry.is_first}
+    assert first == {"t/1", "t/4"}, "t/1 stands as it stood"
+    assert not drafting.draft(9, {"t/4": "a"}, {}, members, None, NOW)["a"]["t/4"].is_first
+
+
+def test_a_group_is_first_until_the_host_has_taken_it() -> None:
+    handoff = Handoff()
+    handoff.plan(6, {"t/0": Entry(6, "ring", (), True), "t/1": Entry(6, "ring"), "t/2": Entry(6, "ring", (), True)})
+    assert handoff.first({"t/0": 6, "t/1": 6}) == {"t/0"}
+    handoff.taken({"t/0": 6, "t/1": 6})
+    handoff.plan(7, {"t/0": Entry(6, "ring", (), True), "t/1": Entry(6, "ring"), "t/2": Entry(6, "ring", (), True)})
+    assert handoff.first(handoff.free(lambda former, group: True)) == {"t/2"}
+
+
 def test_who_was_waited_for_is_waited_for_still_when_a_group_moves_on() -> None:
     before = previous({"t/0": Place("b", Entry(5, "ring", (Former("a", "x", 5),)))}, a="x", b="y", c="z")
     members = {"a": running("x", generation=4), "b": running("y"), "c": running("z")}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from emq.allocation.membership import LoneMembership, PlanInForce
+from emq.allocation.membership import Assignment, LoneMembership, PlanInForce
 from emq.runtime import errors
 from support.local_cluster import Epochs, quotas
 
@@ -19,10 +19,12 @@ class Host:
         self.epochs = Epochs()
         self.membership = LoneMembership("a", self.epochs)
 
-    async def told(self) -> dict[str, int]:
+    async def assignment(self) -> Assignment:
         """Return the newest assignment."""
-        assigned = await asyncio.wait_for(anext(self.membership.assignments()), 10)
-        return assigned.groups
+        return await asyncio.wait_for(anext(self.membership.assignments()), 10)
+
+    async def told(self) -> dict[str, int]:
+        return (await self.assignment()).groups
 
     async def offer(self, groups: Iterable[str]) -> dict[str, int]:
         await self.membership.offer(quotas(groups))
@@ -58,6 +60,23 @@ async def test_a_group_that_comes_back_is_given_only_after_its_release_and_under
     assert GROUPS[0] not in await host.offer(GROUPS)
     await host.membership.released(GROUPS[:1])
     assert (await host.told())[GROUPS[0]] > before[GROUPS[0]]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_only_what_is_offered_after_the_beginning_is_called_first(fails: bool) -> None:
+    """What was there at the beginning, an earlier process may have had in this very second."""
+    host = await joined()
+    if fails:
+        host.epochs.down = True
+        with pytest.raises(errors.DatabaseUnavailable):
+            await host.offer(GROUPS[:2])
+        host.epochs.down = False
+    await host.offer(GROUPS[:2])
+    assert not (await host.assignment()).first
+    await host.offer(GROUPS[:4])
+    assert (await host.assignment()).first == {*GROUPS[2:4]}
+    await host.offer(GROUPS[:4])
+    assert not (await host.assignment()).first
 
 
 async def test_what_was_offered_before_it_joined_is_given_when_it_joins() -> None:

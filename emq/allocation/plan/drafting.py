@@ -57,6 +57,16 @@ def previous(lists: Mapping[str, Mapping[str, Entry]], incarnations: dict[str, s
     return Previous(places, incarnations, lists.get(DROPPED, {}))
 
 
+def by_host(previous: Previous | None) -> dict[str, dict[str, Entry]]:
+    """Return the lists that make up this plan, by host."""
+    lists: dict[str, dict[str, Entry]] = {}
+    if previous is not None:
+        for group, place in previous.places.items():
+            lists.setdefault(place.host, {})[group] = place.entry
+        lists[DROPPED] = {**previous.dropped}
+    return lists
+
+
 def shares(members: Mapping[str, Running], orders: Mapping[str, Order]) -> dict[str, float]:
     """Return each host's weight: the operator's, else the host's own; 0 for a host that leaves or drains."""
     weights = {}
@@ -116,9 +126,8 @@ def draft(
         if place is not None and place.host == host and _keeps(group, place, members, previous):
             entry = place.entry
         else:
-            entry = Entry(
-                generation, why.get(group, ""), _formers(group, host, generation, place, members, previous, now_s)
-            )
+            formers = _formers(group, host, generation, place, members, previous, now_s)
+            entry = Entry(generation, why.get(group, ""), formers, previous is not None and place is None)
         lists.setdefault(host, {})[group] = entry
     if previous is not None:
         for group in (*previous.dropped, *previous.places):
