@@ -122,8 +122,7 @@ class Dispatcher(Rotation):
                     room = self.flight.places(owner, room, now)
                 if room <= 0:
                     if self._has_rest(group, room=True):
-                        owner.waiting.append(group)
-                        owner.note_waiting()
+                        owner.wait_for_room(group)
                     continue
                 near = group.ahead + group.capacity > group.allowance  # as `reading_ahead.is_near`, without the call
                 ready = reading_ahead.startable(group, now) if near or len(owner.groups) > 1 else group.buffered

@@ -10,6 +10,7 @@ from dataclasses import InitVar, dataclass, field
 
 from emq.groups.capacity import MIN_BUFFER, Gauge, buffer_capacity, in_flight_limit
 from emq.groups.deliveries import UNCOUNTED, Deliveries
+from emq.groups.nothing import NOTHING
 from emq.groups.offset_tracker import Note, OffsetTracker
 from emq.groups.priority import Policy
 from emq.groups.receiver import Receiver
@@ -76,10 +77,10 @@ class OwnedTopic:
     groups: dict[int, OwnedGroup] = field(default_factory=dict)
     pace: HoldingTimes = field(default_factory=HoldingTimes)
     counter: TopicCounter = field(init=False)
-    waiting: deque[OwnedGroup] = field(default_factory=deque)
+    waiting: deque[OwnedGroup] = field(default_factory=lambda: NOTHING)
     waits: float = 0.0
     coming: int = 0
-    thirsty: deque[OwnedSlot] = field(default_factory=deque)
+    thirsty: deque[OwnedSlot] = field(default_factory=lambda: NOTHING)
     gate: KeyGate | None = None
     charge: Charge | None = None
     throttle: Throttle | None = None
@@ -120,6 +121,13 @@ class OwnedTopic:
         """Note that messages of the topic wait for room; the dispatcher looks again when the receiver wants more."""
         if self.receiver is not None:
             self.receiver.unasked[self] = None
+
+    def wait_for_room(self, group: OwnedGroup) -> None:
+        """Let a group with buffered messages wait until the topic has room in flight."""
+        if self.waiting is NOTHING:
+            self.waiting = deque()
+        self.waiting.append(group)
+        self.note_waiting()
 
     def note_waits(self, share: float) -> None:
         """Note how many of the messages started together had handlers that waited, as a share."""
@@ -247,7 +255,7 @@ class OwnedGroup(WaitingMessages):
     def add(self, queue: OwnedQueue) -> None:
         """Add the queue of the next priority."""
         self.queues.append(queue)
-        self.buffers.append(deque())
+        self.buffers.append(NOTHING)
         self.ahead += queue.position - queue.covered
 
     def lane_claimed(self, n: int) -> None:
@@ -393,8 +401,11 @@ class OwnedSlot(SlotState):
         """Wait in the topic's `thirsty` until it has room in flight."""
         if not self.thirsty:
             self.thirsty = True
-            self.group.owner.thirsty.append(self)
-            self.group.owner.note_waiting()
+            owner = self.group.owner
+            if owner.thirsty is NOTHING:
+                owner.thirsty = deque()
+            owner.thirsty.append(self)
+            owner.note_waiting()
 
     def look(self) -> None:
         if self.tell is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from emq.groups.capacity import Gauge
+from emq.groups.nothing import NOTHING
 from emq.groups.priority import STRICT, Policy
 from emq.groups.slot_state import SlotState
 from emq.storage.message import Message
@@ -39,6 +40,7 @@ class WaitingMessages:
         gauge: counts the messages here, together with those of the host's other groups.
         slot: of a sorted topic, the slot that the group claims from; None for a log topic.
         buffers: messages that are ready to start, one buffer for each priority, highest first; one for a sorted topic.
+            `NOTHING` stands for a buffer that never held a message.
         buffered: messages in `buffers`.
         running: keys of the messages in flight, each with the layout by which its message came here.
         blocked: messages that wait for their key (another message of the key runs, or the gate is closed), by
@@ -75,7 +77,7 @@ class WaitingMessages:
 
         In a topic by numeric priority, the messages are merged into the buffer by their scores.
         """
-        buffer = self.buffers[priority]
+        buffer = self._buffer(priority)
         if buffer and self.is_by_score and messages[0].score > buffer[-1].score:
             merged = list(heapq.merge(buffer, messages, key=_by_score))
             buffer.clear()
@@ -121,7 +123,7 @@ class WaitingMessages:
 
     def put_back(self, message: Message, now_us: int) -> None:
         """Put a message that was taken back to its place, ahead of those behind it and of the messages of its key."""
-        buffer = self.buffers[message.priority]
+        buffer = self._buffer(message.priority)
         message.ready_us = now_us
         if self.is_by_score:
             bisect.insort_left(buffer, message, key=_by_score)
@@ -227,11 +229,12 @@ class WaitingMessages:
         """
         self.running.pop(key, None)
         if self.held:
-            for priority, buffer in enumerate(self.buffers):
+            for priority in range(len(self.buffers)):
                 waiting = self.blocked.get((priority, key))
                 # One at a time: a second one would get in front of the first while another priority has its turn.
                 if waiting and (priority, key) not in self.released:
                     message = self.released[priority, key] = waiting.popleft()
+                    buffer = self._buffer(priority)
                     if self.is_by_score:
                         bisect.insort_left(buffer, message, key=_by_score)
                     else:
@@ -263,6 +266,13 @@ class WaitingMessages:
         for _, key in list(self.blocked):
             if key not in self.running:
                 self.finish_key(key)
+
+    def _buffer(self, priority: int) -> deque[Message]:
+        """Return a buffer to add to."""
+        buffer = self.buffers[priority]
+        if buffer is NOTHING:
+            buffer = self.buffers[priority] = deque()
+        return buffer
 
     def _left(self, messages: Collection[Message]) -> None:
         """Note that these messages were taken out, and not to be started."""

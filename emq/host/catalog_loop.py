@@ -53,7 +53,7 @@ class CatalogLoop:
         self._ownership = ownership
         self._orphans = orphans
         self._poll_s = poll_s
-        self._quotas = GroupQuotas()
+        self._quotas = GroupQuotas(ownership.topics)
         self._refreshing = asyncio.Lock()
         self._must_offer = True
         self._when_deleted: list[Callable[[str], None]] = []
@@ -111,6 +111,7 @@ class CatalogLoop:
             if gone := changes.gone(self._ownership.topics):
                 # Deletions go first, alone: a topic deleted and created again has new groups under old names.
                 self._must_offer = True  # until the membership has been told: an error may come in between
+                self._quotas.forget(gone)
                 await self._ownership.apply((), gone)
                 for name in gone:
                     for act in self._when_deleted:
@@ -119,6 +120,7 @@ class CatalogLoop:
             created = any(topic.name not in self._ownership.topics for topic in changes.changed)
             self._must_offer = self._must_offer or bool(changes.changed)
             former = await self._ownership.apply(changes.changed, ())
+            await self._quotas.follow(changes.changed)
             if self._must_offer:
                 await self._offer(changes.version)
             self.version = changes.version
@@ -133,7 +135,5 @@ class CatalogLoop:
 
     async def _offer(self, version: int) -> None:
         """Tell the membership which groups exist and their quotas."""
-        topics = self._ownership.topics
-        offered, units = await self._quotas.of(topics), await self._quotas.units(topics)
-        await self._membership.offer(offered, version, units)
+        await self._membership.offer(self._quotas.all(), version, self._quotas.units())
         self._must_offer = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from emq.runtime.slicing import in_slices
 from emq.topics import budgets
@@ -13,34 +13,43 @@ AT_ONCE = 2_000
 
 
 class GroupQuotas:
-    """Computes the quota of each group; computes it again only when the group's topic has changed."""
+    """Knows the quota of each group, and computes it only when the group's topic has changed.
 
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[Topic, dict[str, float]]] = {}
+    Args:
+        topics: every topic of the catalog, by name.
+    """
 
-    async def of(self, topics: Mapping[str, Topic]) -> dict[str, float]:
-        """Return the quotas of the groups of these topics, by the names of the groups; in starts a second.
+    def __init__(self, topics: Mapping[str, Topic]) -> None:
+        self._topics = topics
+        self._known: dict[str, int] = {}
+        self._quotas: dict[str, float] = {}
+        self._sharing: set[str] = set()
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget deleted topics."""
+        for name in names:
+            for index in range(self._known.pop(name, 0)):
+                self._quotas.pop(f"{name}/{index}", None)
+            self._sharing.discard(name)
+
+    async def follow(self, changed: Iterable[Topic]) -> None:
+        """Compute the quotas of new and changed topics again."""
+        async for topic in in_slices(changed):
+            self.forget([topic.name])
+            self._known[topic.name] = topic.groups
+            if topic.options.budget is not None or topic.shared_s:
+                self._sharing.add(topic.name)
+            async for start in in_slices(range(0, topic.groups, AT_ONCE), 1):
+                self._quotas |= budgets.loads(topic, range(start, min(start + AT_ONCE, topic.groups)))
+
+    def all(self) -> dict[str, float]:
+        """Return the quotas of all groups, by the names of the groups; in starts a second.
 
         Groups of topics below a budget have 0: the budget's own groups have its whole qps.
         """
-        for name in [name for name, (topic, _) in self._known.items() if topics.get(name) is not topic]:
-            del self._known[name]
-        async for topic in in_slices(topics.values()):
-            if topic.name not in self._known:
-                of_topic: dict[str, float] = {}
-                async for start in in_slices(range(0, topic.groups, AT_ONCE), 1):
-                    of_topic |= budgets.loads(topic, range(start, min(start + AT_ONCE, topic.groups)))
-                self._known[topic.name] = topic, of_topic
-        quotas: dict[str, float] = {}
-        async for _, of_topic in in_slices(self._known.values()):
-            quotas |= of_topic
-        return quotas
+        return dict(self._quotas)
 
-    async def units(self, topics: Mapping[str, Topic]) -> dict[str, str]:
+    def units(self) -> dict[str, str]:
         """Return the unit of each topic that shares a budget; see `emq.topics.budgets`."""
-        found: dict[str, str] = {}
-        async for topic in in_slices(topics.values()):
-            unit = budgets.unit_of(topic, topics)
-            if unit is not None:
-                found[topic.name] = unit
-        return found
+        units = {name: budgets.unit_of(self._topics[name], self._topics) for name in self._sharing}
+        return {name: unit for name, unit in units.items() if unit is not None}

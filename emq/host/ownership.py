@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from emq.groups import priority
 from emq.groups.capacity import HORIZON_S, buffer_capacity, queue_capacity
 from emq.groups.context import HostContext
+from emq.groups.nothing import NOTHING
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.host.budgets import Budgets
@@ -220,7 +220,7 @@ class Ownership:
         self.taken += 1
         if topic.is_sorted:
             group.slot = OwnedSlot(group, topic.slot(index))
-            group.buffers.append(deque())
+            group.buffers.append(NOTHING)
             group.serial = topic.options.ordering == "slot"
         for i, queue_name in enumerate(topic.queues(index)):
             checkpoint = saved[queue_name]

@@ -110,17 +110,16 @@ class TopicCounter:
         counter: counts the starts of all groups here.
         is_window: True if the topic counts in aligned seconds; False for smooth pacing.
         most: most starts of one visit.
-        share: gives a group's own share, in starts a second, rounded up.
         changes_at: time from which other groups count than those that count now; infinity if none came or went.
     """
 
-    __slots__ = ("_counted", "_groups", "_topic", "begins_s", "changes_at", "counter", "is_window", "most", "share")
+    __slots__ = ("_counted", "_groups", "_share", "_topic", "begins_s", "changes_at", "counter", "is_window", "most")
 
     changes_at: float
     counter: WindowCounter | SmoothCounter
     is_window: bool
     most: int
-    share: Callable[[int], int]
+    _share: Callable[[int], int] | None
 
     def __init__(self, topic: Topic, begins_s: float = 0.0) -> None:
         self.begins_s = begins_s
@@ -193,7 +192,13 @@ class TopicCounter:
         # Both begin with the next second.
         self.counter = WindowCounter(0, now) if self.is_window else SmoothCounter(self._paces(), int(now) + 1)
         self.most = UNBOUNDED
-        self.share = topic.division.ceilings()
+        self._share = None
+
+    def share(self, index: int) -> int:
+        """Return a group's own share, in starts a second, rounded up."""
+        if self._share is None:  # most topics of a host are idle, and nobody asks for theirs
+            self._share = self._topic.division.ceilings()
+        return self._share(index)
 
     def _paces(self) -> list[Pace]:
         burst = self._topic.options.burst
@@ -201,7 +206,7 @@ class TopicCounter:
 
     def _take_turns(self) -> None:
         groups, division = len(self._counted), self._topic.division
-        self.share = division.ceilings()
+        self._share = None
         if groups <= 1 or not self.is_window:
             self.most = UNBOUNDED
             return

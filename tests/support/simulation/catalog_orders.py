@@ -127,10 +127,10 @@ class CatalogOrders:
 
     def _begins(self, topic: Topic) -> None:
         """Note from when on the groups of a topic that was just created share it in its way."""
-        # Whether it has to wait or not: nobody starts anything in the second in which a group is acquired.
+        # If it need not wait, its first owner begins at once. That host's clock may be a little behind the database's.
         begun, divisions = topic.division, self._cluster.divisions
-        since_s = begun.since_s or int(EPOCH_S + 0.25 + self._cluster.db.ahead_s + self._evidence.now) + 1
-        # Hosts do not follow a clock that was set back.
+        since_s = begun.since_s or int(EPOCH_S + 0.25 + self._cluster.db.ahead_s + self._evidence.now) - 1
+        # Hosts do not follow a clock that was set back. And no second has starts of two lives.
         seconds = [s.started_us // 1_000_000 for s in self._evidence.starts if s.work.topic == topic.name]
         since_s = max(since_s, max(seconds, default=0) + 1)
         known = [d for d in divisions[topic.name] if d.since_s < since_s]
