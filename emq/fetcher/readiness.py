@@ -223,7 +223,7 @@ class Waker:
         """Look at a slice of all queues and lanes each second, at everything after a bug. Ends by cancellation."""
         looked_s = float("-inf")
         while True:
-            queues, lanes = list(self._queues.values()), list(self._groups)
+            queues, lanes = list(self._queues), list(self._groups)  # names, which keep nothing that is let go of
             for i in range(SLICES):
                 await pace.rest(SWEEP_S / SLICES)
                 if not lanes:
@@ -233,7 +233,7 @@ class Waker:
                     looked_s = now_s
                     await self._doubt()
                     self._doubted = broken  # not before: if the look breaks, it comes again
-                self.look_at(q for q in _slice(queues, i) if self._queues.get(q.name) is q)
+                self.look_at(queue for name in _slice(queues, i) if (queue := self._queues.get(name)) is not None)
                 for lane in _slice(lanes, i):
                     self._events.due(lane, 0)
 
