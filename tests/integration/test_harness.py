@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import datetime
 import itertools
+import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import emq
 from emq.observe import dead_letters
+from emq.producer import Outgoing
 from emq.runtime import errors
 from emq.topics.model import State
 from emq_testing import Harness, NotSettled
@@ -22,10 +25,12 @@ START = datetime.datetime(2030, 1, 1, 8, 59, 30, tzinfo=datetime.UTC)
 
 
 def app_with(handlers: dict[str, Callable[[Any], Any]]) -> emq.App:
-    """An app as a user's module has it, with a store that must never be opened."""
+    """An app as a user's module has it, with a store that must never be opened, and a family for each `prefix.*`."""
     app = emq.App("sqlite:////nonexistent/directory/emq.db")
     for pattern, function in handlers.items():
         app.handler(pattern)(function)
+        if pattern.endswith("*"):
+            app.family(pattern, qps=50)
     return app
 
 
@@ -63,6 +68,7 @@ async def test_time_begins_where_the_test_wants_it() -> None:
 async def test_retries_of_hours_pass_at_once() -> None:
     began_s = time.monotonic()
     async with Harness(app_with({"bad": fail}), start=START) as t:
+        await t.app.create_topic("bad", qps=50)
         await t.publish("bad", b"17")
         await t.drained()
         assert t.now - START > datetime.timedelta(hours=2)
@@ -79,6 +85,8 @@ async def test_retries_of_hours_pass_at_once() -> None:
 
 async def test_settled_leaves_retries_and_delays_to_their_time() -> None:
     async with Harness(app_with({"late": ignore, "bad": fail}), start=START) as t:
+        await t.app.create_topic("late", qps=50)
+        await t.app.create_topic("bad", qps=50)
         await t.publish("late", b"1", delay_ms=60_000)
         await t.publish("bad", b"2")
         await t.settled()
@@ -90,6 +98,7 @@ async def test_settled_leaves_retries_and_delays_to_their_time() -> None:
 
 async def test_advance_lets_exactly_what_is_due_start() -> None:
     async with Harness(app_with({"late": ignore}), start=START) as t:
+        await t.app.create_topic("late", qps=50)
         await t.publish("late", b"now")
         await t.settled()
         before = t.now
@@ -110,6 +119,7 @@ async def test_a_failure_tells_what_was_raised_and_when_it_is_tried_again() -> N
             raise emq.Retry(after_s=3600)
 
     async with Harness(app_with({"flaky": flaky}), start=START) as t:
+        await t.app.create_topic("flaky", qps=50)
         await t.publish("flaky", b"1")
         await t.settled()
         [failure] = t.failures
@@ -132,6 +142,7 @@ async def test_a_rejected_message_dies_at_once_and_can_be_replayed() -> None:
 
     app = app_with({"picky": picky})
     async with Harness(app, start=START) as t:
+        await app.create_topic("picky", qps=50)
         await t.publish("picky", b"1")
         await t.settled()
         [letter] = t.dead_letters
@@ -158,6 +169,7 @@ async def test_handlers_see_virtual_time() -> None:
 
     began_s = time.monotonic()
     async with Harness(app_with({"slow": slow}), start=START) as t:
+        await t.app.create_topic("slow", qps=50)
         await t.publish("slow", b"1")
         await t.settled(within_s=10_000)
         assert took == [pytest.approx(7200), pytest.approx(7230)]
@@ -167,6 +179,7 @@ async def test_handlers_see_virtual_time() -> None:
 
 async def test_sleeping_in_the_test_lets_virtual_time_pass() -> None:
     async with Harness(app_with({"late": ignore}), start=START) as t:
+        await t.app.create_topic("late", qps=50)
         await t.publish("late", b"1", delay_ms=20_000)
         before = t.now
         await asyncio.sleep(30)
@@ -176,6 +189,7 @@ async def test_sleeping_in_the_test_lets_virtual_time_pass() -> None:
 
 async def test_a_timer_of_the_test_is_not_leapt_over() -> None:
     async with Harness(app_with({"bad": fail}), start=START) as t:
+        await t.app.create_topic("bad", qps=50)
         seen: list[float] = []
 
         async def ticking() -> None:
@@ -205,6 +219,7 @@ async def test_a_task_that_a_handler_started_is_not_leapt_over() -> None:
         tasks.append(asyncio.create_task(later()))
 
     async with Harness(app_with({"starting": starting}), start=START) as t:
+        await t.app.create_topic("starting", qps=50)
         await t.publish("starting", b"1")
         await t.settled()
         await t.advance(hours=2)
@@ -297,7 +312,7 @@ async def test_a_sorted_topic_that_backs_off_is_drained() -> None:
 async def test_what_handlers_publish_is_seen_also_where_nobody_consumes_it() -> None:
     app = app_with({})
 
-    @app.handler("orders.*")
+    @app.family("orders.*", qps=50).handler
     async def pass_on(message: emq.Message) -> None:
         await app.publish("orders.next" if message.payload == b"1" else "audit", message.payload + b"!", key="k")
 
@@ -314,14 +329,70 @@ async def test_what_handlers_publish_is_seen_also_where_nobody_consumes_it() -> 
         assert (left.topic, left.ready, left.why) == ("audit", 1, "without a handler")
 
 
-async def test_only_topics_with_a_handler_are_created_by_themselves() -> None:
-    async with Harness(app_with({"orders.*": ignore}), start=START) as t:
+async def test_a_publish_to_a_topic_that_production_would_not_have_is_refused_as_there(tmp_path: Path) -> None:
+    app, production = emq.App("memory:"), emq.App(f"sqlite:///{tmp_path / 'emq.db'}")
+    for each in (app, production):
+        each.handler("orders.*")(ignore)
+    async with production:
+        as_there = [await refusal(call) for call in publishes(production)]
+    async with Harness(app, start=START) as t:
+        as_here = [await refusal(call) for call in publishes(app)]
+        assert [place_left_out(one) for one in as_here] == [place_left_out(one) for one in as_there]
         with pytest.raises(errors.UnknownTopic) as raised:
-            await t.publish("ordres.acme", b"1")
-        assert "the harness creates topics that a handler's pattern matches" in raised.value.__notes__[0]
-    async with Harness(app_with({"orders.*": ignore}), start=START, create_topics=False) as t:
-        with pytest.raises(errors.UnknownTopic):
             await t.publish("orders.acme", b"1")
+        [note] = raised.value.__notes__
+        assert "declare a family in the app" in note
+        assert "create the topic in the test" in note
+        assert t.published == []
+        assert await app.catalog.list() == []
+
+
+def publishes(app: emq.App) -> list[Callable[[], Awaitable[object]]]:
+    """Every way by which an app publishes to `orders.acme`."""
+
+    async def sent() -> object:
+        [outcome] = await app.send([Outgoing("orders.acme", b"1")])
+        assert isinstance(outcome, errors.EMQError)
+        raise outcome
+
+    return [
+        lambda: app.publish("orders.acme", b"1"),
+        lambda: app.publish("orders.acme", b"1", delay_ms=1000),
+        lambda: app.publish_many("orders.acme", [b"1"]),
+        lambda: app.schedule("orders.acme", b"1", every_s=10),
+        sent,
+    ]
+
+
+async def refusal(call: Callable[[], Awaitable[object]]) -> str:
+    with pytest.raises(errors.UnknownTopic) as raised:
+        await call()
+    return str(raised.value)
+
+
+def place_left_out(text: str) -> str:
+    return re.sub(r" \(store .*?\)", "", text)
+
+
+async def test_a_topic_that_the_test_creates_takes_the_next_message_of_each_kind() -> None:
+    app = emq.App("memory:")
+    async with Harness(app, start=START):
+        for number, call in enumerate(publishes(app)):
+            await refusal(call)
+            await app.create_topic("orders.acme", qps=10)
+            if number < 4:
+                await call()
+            else:
+                [outcome] = await app.send([Outgoing("orders.acme", b"1")])
+                assert isinstance(outcome, str)
+            await app.delete("orders.acme", force=True)
+
+
+async def test_several_publishes_that_are_refused_together_have_one_note() -> None:
+    app = emq.App("memory:")
+    async with Harness(app, start=START):
+        found = await asyncio.gather(*(app.publish("x", b"1") for _ in range(5)), return_exceptions=True)
+        assert {len(one.__notes__) for one in found if isinstance(one, errors.UnknownTopic)} == {1}
 
 
 async def test_a_change_of_a_topic_counts_at_once() -> None:
@@ -346,6 +417,8 @@ async def test_an_app_that_does_not_come_to_rest_is_told_what_is_left() -> None:
         await asyncio.Event().wait()
 
     async with Harness(app, start=START) as t:
+        await app.create_topic("endless", qps=50)
+        await app.create_topic("stuck", qps=50)
         await t.publish("endless", b"1")
         with pytest.raises(
             NotSettled, match=r"not at rest after 5 s of virtual time; left: endless: 1 (ready|in flight)"
@@ -367,6 +440,8 @@ async def test_a_test_is_exactly_repeatable() -> None:
     async def story() -> list[object]:
         app = app_with({"a": sometimes, "b": sometimes})
         async with Harness(app, start=START) as t:
+            await app.create_topic("a", qps=50)
+            await app.create_topic("b", qps=50)
             for i in range(20):
                 await t.publish("ab"[i % 2], b"x" * i)
                 await asyncio.sleep(0.01)
@@ -412,6 +487,7 @@ async def test_handlers_of_the_same_batch_fail_each_for_itself() -> None:
         raise emq.PartialFailure({m.id: ValueError(m.payload) for m in messages if m.payload == b"1"})
 
     async with Harness(app, start=START) as t:
+        await app.create_topic("batch", qps=50)
         await app.publish_many("batch", [b"1"])
         await t.publish("batch", b"2")
         await t.settled()

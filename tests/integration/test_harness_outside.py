@@ -28,6 +28,7 @@ async def test_time_stands_still_while_a_plain_function_works() -> None:
         time.sleep(0.05)
 
     async with Harness(app, start=START) as t:
+        await app.create_topic("plain", qps=50)
         await t.publish("plain", b"1")
         await t.settled()
         before = t.now
@@ -47,6 +48,7 @@ async def test_a_plain_function_may_publish_and_block_until_that_is_done() -> No
             asyncio.run_coroutine_threadsafe(app.publish("plain", b"2"), loop).result(10)
 
     async with Harness(app, start=START) as t:
+        await app.create_topic("plain", qps=50)
         await t.publish("plain", b"1")
         await t.settled()
         assert [m.payload for m in t.delivered] == [b"1", b"2"] or [m.payload for m in t.delivered] == [b"2", b"1"]
@@ -80,6 +82,7 @@ async def test_time_stands_still_while_to_thread_works() -> None:
             await asyncio.to_thread(time.sleep, 0.1)
 
     async with Harness(app, start=START) as t:
+        await app.create_topic("aside", qps=50)
         await t.publish("aside", b"1")
         await t.settled()
         assert not t.failures
@@ -160,6 +163,7 @@ async def test_time_stands_still_while_another_process_answers(slow_server: int)
             await writer.wait_closed()
 
     async with Harness(app, start=START) as t:
+        await app.create_topic("ask", qps=50)
         await t.publish("ask", b"1")
         await t.settled()
         assert not t.failures
@@ -177,6 +181,7 @@ async def test_a_handler_that_asks_for_the_time_again_and_again_gets_there() -> 
             await asyncio.sleep(0)
 
     async with Harness(app, start=START) as t:
+        await app.create_topic("busy", qps=50)
         await t.publish("busy", b"1")
         await t.settled()
         assert len(t.delivered) == 1

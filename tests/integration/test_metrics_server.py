@@ -319,6 +319,7 @@ async def test_a_test_of_handlers_serves_nothing() -> None:
     app = emq.App("memory:", options=Settings(metrics="192.0.2.1:9464"))  # an address that is not of this machine
     app.handler("t")(_handle)
     async with Harness(app) as t:
+        await app.create_topic("t", qps=50)
         await t.publish("t", b"x")
         await t.settled()
         assert app.monitor.address is None

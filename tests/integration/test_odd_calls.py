@@ -191,6 +191,7 @@ async def test_an_error_that_a_task_group_raises_alone_counts_as_if_the_handler_
             outer.create_task(asyncio.sleep(1))
 
     async with emq_testing.Harness(app) as t:
+        await app.create_topic("o", qps=50)
         for number in range(3):
             await t.publish("o", str(number))
         await t.settled()

@@ -154,6 +154,7 @@ async def test_a_handler_that_empties_its_batch_has_handled_the_batch(fails: boo
                 raise ValueError("not at first")
 
     async with emq_testing.Harness(app) as t:
+        await app.create_topic("t", qps=50)
         await app.publish_many("t", [b"x"] * 5)
         await t.settled(within_s=5)
         await t.advance(15)

@@ -28,6 +28,7 @@ async def test_a_handler_may_be_an_object_that_cannot_be_hashed() -> None:
     app, shop = emq.App(), Shop([])
     app.handler("o")(shop)
     async with emq_testing.Harness(app) as t:
+        await app.create_topic("o", qps=50)
         await t.publish("o", "1")
         await t.settled()
     assert shop.sold == [b"1"]
@@ -38,6 +39,7 @@ async def test_a_second_harness_in_one_event_loop_is_refused_and_the_first_goes_
     app.handler("o")(shop)
     store = other.settings.store
     async with emq_testing.Harness(app) as t:
+        await app.create_topic("o", qps=50)
         with pytest.raises(RuntimeError, match="another harness is open"):
             async with emq_testing.Harness(other):
                 raise AssertionError("it opened")
@@ -99,6 +101,7 @@ async def test_a_handler_that_catches_its_cancellation_does_not_keep_a_host_from
                 await asyncio.sleep(1)
 
     async with emq_testing.Harness(app) as t:
+        await app.create_topic("o", qps=50)
         await t.publish("o", "1")
         with pytest.raises(emq_testing.NotSettled):
             await t.settled(within_s=3)
@@ -117,4 +120,5 @@ async def test_a_harness_outside_of_its_block_is_refused_in_words() -> None:
             with pytest.raises(RuntimeError, match="the harness is not open"):
                 await call
         async with t:
+            await app.create_topic("o", qps=50)
             await t.publish("o", "1")

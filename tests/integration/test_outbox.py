@@ -568,7 +568,6 @@ async def test_the_documented_shop_works(tmp_path: pathlib.Path, monkeypatch: py
         received.append(message)
 
     async with shop.app, shop.app.running():
-        await shop.app.create_topic("orders", qps=10)
         order = await asyncio.to_thread(shop.place_order, "acme")
         await until(lambda: bool(received))
     [got] = received

@@ -22,7 +22,7 @@ import emq
 
 app = emq.App("sqlite:////nonexistent/directory/emq.db")
 
-@app.handler("orders.*")
+@app.family("orders.*", qps=50).handler
 async def deliver(message: emq.Message) -> None:
     if message.payload == b"bad":
         raise ValueError("this order is bad")

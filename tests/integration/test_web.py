@@ -58,16 +58,15 @@ def in_a_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> N
 async def test_the_documented_web_app_publishes_within_a_request() -> None:
     module = module_of(snippets("docs/web.md")[1])
     async with served(module.web) as port:
-        await module.app.create_topic("orders", qps=100)
         answers = await asyncio.gather(*(posted(port, f"/orders/c{i}", b"%d" % i) for i in range(10)))
         assert {status for status, _ in answers} == {200}
         assert module.app.producer.published == 10
     with pytest.raises(errors.StoreUnavailable, match="is closed"):
-        await module.app.publish("orders", b"too late")
+        await module.orders.publish("c1", b"too late")
     # What was published is there, and the same app can be a host now.
     received: list[emq.Message] = []
 
-    @module.app.handler("orders")
+    @module.orders.handler
     async def handle(message: emq.Message) -> None:
         received.append(message)
 
@@ -75,7 +74,7 @@ async def test_the_documented_web_app_publishes_within_a_request() -> None:
         while len(received) < 10:
             await asyncio.sleep(0.01)
     assert {message.id for message in received} == {answer["id"] for _, answer in answers}
-    assert {message.key for message in received} == {f"c{i}" for i in range(10)}
+    assert {message.topic for message in received} == {f"orders.c{i}" for i in range(10)}
 
 
 async def test_a_lifespan_of_the_users_own_goes_around_it() -> None:

@@ -236,12 +236,14 @@ async def test_overrides_replace_functions_for_a_while() -> None:
         return f"fake {found}"
 
     async with emq_testing.Harness(app, overrides={plain_session: fake, settings: lambda: "fake, too"}) as t:
+        await app.create_topic("t", qps=50)
         await t.publish("t", b"x")
         await t.settled()
     assert got == ["fake fake, too"]
     assert app.dependency_overrides == {}
     app.dependency_overrides[plain_session] = lambda: "another"
     async with emq_testing.Harness(app) as t:
+        await app.create_topic("t", qps=50)
         await t.publish("t", b"x")
         await t.settled()
     assert got[1:] == ["another"]
@@ -265,6 +267,7 @@ async def test_app_current_works_in_dependencies_of_every_kind() -> None:
         got.append((one, two))
 
     async with emq_testing.Harness(app) as t:
+        await app.create_topic("t", qps=50)
         await t.publish("t", b"x")
         await t.settled()
     assert got == [(app, app)]

@@ -101,6 +101,7 @@ async def test_a_harness_runs_the_hooks_and_sees_what_they_publish(app: emq.App,
     @app.on_startup
     async def publish() -> None:
         app.state.greeting = "hello"
+        await app.create_topic("greetings", qps=50)
         await app.publish("greetings", b"open")
 
     @app.on_startup(host_only=True)

@@ -57,6 +57,7 @@ async def test_the_first_is_the_outermost_and_sees_errors() -> None:
 
     app.add_middleware(Noting("b", notes))
     async with emq_testing.Harness(app) as t:
+        await app.create_topic("t", qps=50)
         await t.publish("t", Order(1))
         await t.settled()
         assert notes == ["a publish 1", "b publish 1", "a before 1", "b before 1", "order 1", "b after", "a after"]
@@ -149,6 +150,7 @@ async def test_it_may_answer_for_the_handler_and_call_it_twice() -> None:
         handled.append(message.payload)
 
     async with emq_testing.Harness(app) as t:
+        await app.create_topic("t", qps=50)
         for payload in ("reject", "retry", "break", "skip", "twice", "plain"):
             await t.publish("t", payload)
         await t.settled()
@@ -223,6 +225,8 @@ async def test_messages_of_a_batch_that_it_leaves_out_are_done() -> None:
         handled.append(order)
 
     async with emq_testing.Harness(app) as t:
+        await app.create_topic("many", qps=50)
+        await app.create_topic("one", qps=50)
         await app.publish_many("many", [Order(1), Order(2)])
         await app.publish_many("many", [Order(3)])
         await app.publish_many("one", [Order(4)])
@@ -249,6 +253,8 @@ async def test_the_log_shows_the_users_steps_and_not_those_of_emq_between(caplog
         await app.publish("u", payload, priority="unknown")
 
     async with emq_testing.Harness(app) as t:
+        await app.create_topic("t", qps=50)
+        await app.create_topic("u", qps=50)
         await t.publish("t", {})
         await t.publish("u", "x")
         await t.settled()

@@ -60,6 +60,7 @@ async def test_a_delivery_is_linked_to_its_publish() -> None:
         assert set(message.headers or ()) == {"mine", "traceparent"}
 
     async with Harness(spans.app) as t:
+        await spans.app.create_topic("mail.acme", qps=50)
         id_ = await t.publish("mail.acme", b"x", headers={"mine": "1"})
         await t.settled()
         assert not t.dead_letters
@@ -104,6 +105,8 @@ async def test_one_trace_may_hold_publish_handler_and_what_the_handler_publishes
     async def second(message: emq.Message) -> None: ...
 
     async with Harness(app) as t:
+        await app.create_topic("first", qps=50)
+        await app.create_topic("second", qps=50)
         await t.publish("first", b"x")
         await t.settled()
     assert len(spans.published) == len(spans.delivered) == 2
@@ -130,6 +133,7 @@ async def test_each_attempt_has_a_span_and_failures_say_why() -> None:
         raise emq.Reject("never")
 
     async with Harness(spans.app) as t:
+        await spans.app.create_topic("t", qps=50)
         await t.publish("t", b"x")
         await t.settled()
         for _ in range(3):
@@ -202,6 +206,7 @@ async def test_names_that_are_no_names_spoil_no_span() -> None:
     async def handle(message: emq.Message) -> None: ...
 
     async with Harness(spans.app) as t:
+        await spans.app.create_topic("t1", qps=50)
         await t.publish("t1", b"x")
         await t.settled()
         for topic in ("half \udc80", NoTextAtAll()):
@@ -278,6 +283,7 @@ async def test_a_propagator_that_breaks_keeps_no_message_back(monkeypatch: pytes
         done.append(message.payload)
 
     async with Harness(spans.app) as t:
+        await spans.app.create_topic("t", qps=50)
         await t.publish("t", b"x")
         monkeypatch.setattr("opentelemetry.propagate.extract", broken)
         await t.settled()

@@ -483,6 +483,8 @@ async def test_a_misfit_becomes_a_dead_letter_with_its_reason_at_the_first_attem
 
     good, bad = Order(1, Address("Bonn")), {"id": "x", "to": {}}
     async with emq_testing.Harness(app) as t:
+        await app.create_topic("orders", qps=50)
+        await app.create_topic("many", qps=50)
         for topic in ("orders", "many"):
             await t.publish(topic, good)
             await t.publish(topic, bad)

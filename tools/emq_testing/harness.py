@@ -27,8 +27,11 @@ from emq_testing.outside import RealWork
 from emq_testing.record import Failure, Published, Record
 from emq_testing.virtual_time import VirtualTime, installed
 
-TOPIC_QPS = 100
-"""Starts a second of a topic that the harness creates; in one group, so that messages start in order."""
+REMEDY = (
+    "in a test, as in production, a topic is there once somebody makes it: declare a family in the app "
+    "(`app.family(...)`), or create the topic in the test (`await app.create_topic(...)`)"
+)
+"""The note of an `UnknownTopic` in a test."""
 
 SETTLE_S = 300.0
 """Virtual seconds for which `settled` waits."""
@@ -63,9 +66,8 @@ class Harness:
     Time stands still while anything runs, and jumps as soon as everything waits. Handlers that use `asyncio.sleep`,
     `asyncio.timeout` or `loop.time()` see virtual time; `time.time()` and `datetime.now()` stay those of the machine.
 
-    A topic that a handler's pattern matches is created when a message is first published to it, with `TOPIC_QPS` and
-    the default priorities; below a family of the app it has the family's settings. Create all other topics, and those
-    that need options, with `app.create_topic`.
+    The app knows the topics that it would know in production: those below its families, those that its start-up hooks
+    create, and those that the test creates with `app.create_topic`. A publish to any other raises `UnknownTopic`.
 
     While the harness is open, the app uses neither its own store and database nor its trail and cluster. The harness
     leaves the app as it found it, so that every test can open a fresh one.
@@ -77,7 +79,6 @@ class Harness:
         patience_s: real seconds for which time stands still at most while a thread works or another process does not
             answer; see `emq_testing.outside`.
         overrides: functions to call in place of those that handlers name in `Depends`: the named function is the key.
-        create_topics: False to have publishing to an unknown topic raise `UnknownTopic`, as in production.
 
     Attributes:
         app: the app.
@@ -89,14 +90,12 @@ class Harness:
         *,
         start: datetime.datetime | None = None,
         patience_s: float = 2.0,
-        create_topics: bool = True,
         overrides: Mapping[Callable[..., Any], Callable[..., Any]] | None = None,
     ) -> None:
         self.app = app
         self._overrides = overrides or {}
         self._start = start
         self._patience_s = patience_s
-        self._create_topics = create_topics
         self._changed = asyncio.Event()
         self._record = Record(self._changed.set)
         self._stack: contextlib.AsyncExitStack | None = None
@@ -398,31 +397,29 @@ class Harness:
         producer: Any = self.app.producer
         publish, publish_many, schedule = producer.publish, producer.publish_many, producer.schedule
 
-        async def created(call: Callable[..., Awaitable[Any]], topic: str, *arguments: Any, **options: Any) -> Any:
+        async def known(call: Callable[..., Awaitable[Any]], topic: str, *arguments: Any, **options: Any) -> Any:
             producer._router._checked_at = 0.0  # by a real clock, so in virtual time its view would never be too old
             try:
                 return await call(topic, *arguments, **options)
             except errors.UnknownTopic as exc:
-                if not self._create_topics or self.app.handlers.find(topic) is None:
-                    exc.add_note("the harness creates topics that a handler's pattern matches; create others yourself")
-                    raise
-            await self.app.create_topic(topic, qps=TOPIC_QPS, group_qps=TOPIC_QPS, exist_ok=True)
-            return await call(topic, *arguments, **options)
+                if REMEDY not in getattr(exc, "__notes__", ()):  # calls at the same time share an error
+                    exc.add_note(REMEDY)
+                raise
 
         async def one(topic: str, payload: Any, **options: Any) -> Any:
-            id_ = await created(publish, topic, payload, **options)
+            id_ = await known(publish, topic, payload, **options)
             self._record.published.append(Published(id_, topic, payload, _given(options)))
             return id_
 
         async def many(topic: str, payloads: Iterable[Any], **options: Any) -> Any:
             payloads = checks.listed(payloads)
-            ids = await created(publish_many, topic, payloads, **options)
+            ids = await known(publish_many, topic, payloads, **options)
             told = (Published(i, topic, p, _given(options)) for i, p in zip(ids, payloads, strict=True))
             self._record.published.extend(told)
             return ids
 
         producer.publish, producer.publish_many = one, many
-        producer.schedule = functools.partial(created, schedule)
+        producer.schedule = functools.partial(known, schedule)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
