@@ -161,7 +161,7 @@ class App(OperatingApp):
             raise errors.InvalidSettings(
                 f"family {name!r}: payload {signatures.shown(payload)}: {exc}; give a type that `publish` takes"
             ) from exc
-        wanted = families.checked(Family(asking.topic_of(name, settings), bounds or Bounds()))
+        wanted = families.checked(Family(asking.topic_of(families.of_prefix(name), settings), bounds or Bounds()))
         if any(one.family.name == name for one in self.declared):
             raise errors.InvalidTopic(f"family {name!r}: this app has declared it already; declare it once")
         self.declared.append(Declared(wanted, update))

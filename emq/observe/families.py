@@ -84,10 +84,10 @@ class Families:
         """Create a family, or give it all settings and bounds of another one of its name; masked secrets stay."""
         wanted = self._catalog.families.checked(wanted)
         known = await self._catalog.families.all()
-        if wanted.name not in known:
+        there = known[wanted.name].family if wanted.name in known else None
+        topic = secret_attributes.unmasked(wanted.topic, there and there.topic)
+        if there is None:
             return await self.create(wanted)
-        there = known[wanted.name].family
-        topic = secret_attributes.unmasked(wanted.topic, there.topic)
         settings, bounds = family_file.changes(there, Family(topic, wanted.bounds))
         return (await self.set(wanted.name, settings, bounds)).family
 

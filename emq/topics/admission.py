@@ -11,7 +11,7 @@ from emq.runtime import errors, extending
 from emq.storage import folds
 from emq.topics import asking, changing, families, model, rules
 from emq.topics.families import Family, differing
-from emq.topics.model import DEFAULT_PRIORITIES, Topic
+from emq.topics.model import DEFAULT_PRIORITIES, Topic, called
 
 
 class Admission:
@@ -40,7 +40,7 @@ class Admission:
         try:
             folds.check_lua(topic.options.fold_lua)
         except errors.InvalidMessage as exc:
-            raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
+            raise errors.InvalidTopic(f"{called(topic.name)}: {exc}") from exc
         return model.split(topic)
 
     def adopted(self, topic: Topic, family: Family | None) -> Topic:
@@ -67,7 +67,7 @@ class Admission:
         lua = topic.options.fold_lua
         if lua and not self._lua_folds and (before is None or before.options.fold_lua != lua):
             raise errors.InvalidTopic(
-                f"topic {topic.name!r}: a fold in Lua runs the topic's own code in the store, which only an operator "
+                f"{called(topic.name)}: a fold in Lua runs the topic's own code in the store, which only an operator "
                 "allows: set lua_folds = true in emq.toml, or EMQ_LUA_FOLDS=true"
             )
         return topic
@@ -78,7 +78,7 @@ class Admission:
         Raises:
             InvalidTopic: a setting is unknown, may not change, or is out of range; or as `permit`.
         """
-        changing.validate(topic.name, changes)
+        changing.validate(called(topic.name), changes)
         return self.permit(self.checked(changing.kept(topic, changing.merged(topic, changes))), topic)
 
     def set_for(self, topic: Topic, changes: Mapping[str, Any]) -> Topic:

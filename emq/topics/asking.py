@@ -10,7 +10,7 @@ import msgspec
 from emq.runtime import documents, errors
 from emq.runtime.inputs import shown
 from emq.topics import changing, secret_attributes
-from emq.topics.model import Kind, Topic, TopicOptions
+from emq.topics.model import Kind, Topic, TopicOptions, called
 from emq.topics.rules import validate_text
 
 _UNASKED: Mapping[str, object] = {"kind": Kind.LOG, "slots": 0}
@@ -37,16 +37,16 @@ def topic_of(name: str, arguments: Mapping[str, Any]) -> Topic:
     for key in arguments:
         if key not in SETTINGS:
             hint = changing.alike(key, SETTINGS) or f"; the options are {', '.join(_OPTIONS)}"
-            raise errors.InvalidTopic(f"topic {name!r} has no option {shown(key)}{hint}")
+            raise errors.InvalidTopic(f"{called(name)} has no option {shown(key)}{hint}")
     if "kind" in arguments and arguments["kind"] not in tuple(Kind):
         raise errors.InvalidTopic(
-            f"topic {name!r}: kind {shown(arguments['kind'])} is not known; choose {', '.join(Kind)}"
+            f"{called(name)}: kind {shown(arguments['kind'])} is not known; choose {', '.join(Kind)}"
         )
     options = {key: value for key, value in arguments.items() if key in _OPTIONS}
     fields = {key: value for key, value in arguments.items() if key not in _OPTIONS}
     for key in ("priorities", "weights", "backoff_s"):
         if isinstance(arguments.get(key), str | bytes):
-            raise errors.InvalidTopic(f"topic {name!r}: {key} {shown(arguments[key])} is one text; give a list")
+            raise errors.InvalidTopic(f"{called(name)}: {key} {shown(arguments[key])} is one text; give a list")
     own = tuple(key for key in SETTINGS if key in arguments and arguments[key] != _UNASKED.get(key))
     return checked(Topic(name, **fields, options=TopicOptions(**options), own=own))
 
@@ -60,8 +60,8 @@ def checked(topic: Topic) -> Topic:
     try:
         plain = msgspec.to_builtins(topic)
     except TypeError as exc:
-        raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}; give texts and numbers") from exc
-    return documents.converted(plain, Topic, f"topic {topic.name!r}", errors.InvalidTopic)
+        raise errors.InvalidTopic(f"{called(topic.name)}: {exc}; give texts and numbers") from exc
+    return documents.converted(plain, Topic, f"{called(topic.name)}", errors.InvalidTopic)
 
 
 def differences(asked: Topic, there: Topic, names: Iterable[str] = SETTINGS) -> dict[str, str]:

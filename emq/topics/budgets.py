@@ -21,7 +21,7 @@ import msgspec
 
 from emq.runtime import errors
 from emq.topics import shares
-from emq.topics.model import Topic
+from emq.topics.model import Topic, called
 
 MAX_DEPTH = 8
 """Most budgets above a topic. Each costs every start of the topic a step."""
@@ -41,7 +41,7 @@ def above(topic: Topic, topics: Mapping[str, Topic]) -> list[str]:
             circle = topic.name in found
             why = "are in a circle" if circle else f"are more than {MAX_DEPTH}"
             raise errors.InvalidTopic(
-                f"topic {topic.name!r}: the budgets above it ({', '.join(found[:3])} ...) {why}; name another budget"
+                f"{called(topic.name)}: the budgets above it ({', '.join(found[:3])} ...) {why}; name another budget"
             )
         at = topics.get(at.options.budget)
     return found
@@ -88,7 +88,7 @@ def begun(new: Sequence[Topic], there: Mapping[str, Topic], now_s: float) -> tup
         names = above(topic, known)
         if names and names[-1] not in known:
             raise errors.UnknownTopic(
-                f"topic {topic.name!r}: there is no topic {names[-1]!r} to be its budget; create that topic first"
+                f"{called(topic.name)}: there is no topic {names[-1]!r} to be its budget; create that topic first"
             )
         if not names:
             continue

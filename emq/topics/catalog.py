@@ -147,7 +147,7 @@ class Catalog(CatalogReading):
             ChangedMeanwhile: the topic has other attributes than those expected; nothing was changed.
             DatabaseUnavailable: try again later.
         """
-        changing.validate(name, changes)  # before the database is asked
+        changing.validate(model.called(name), changes)  # before the database is asked
 
         def updated(topic: Topic) -> Topic:
             if expected_attributes is not None and topic.options.attributes != expected_attributes:

@@ -10,19 +10,19 @@ import msgspec
 
 from emq.runtime import errors
 from emq.topics import model, shares
-from emq.topics.model import Topic, TopicOptions
+from emq.topics.model import Topic, TopicOptions, called
 from emq.topics.shares import MICRO, Division
 
 _OPTIONS = frozenset(TopicOptions.__struct_fields__)
 _CHANGEABLE = ("qps", "group_qps", "state", "options")
 REFUSED = {
-    "name": "its queues are stored under its name; create a new topic instead",
+    "name": "its queues are stored under its name; create a new topic or family instead",
     "priorities": (
         "its queues are named for them, and messages of a dropped or renamed one would never be consumed; "
-        "create a new topic instead"
+        "create a new topic or family instead"
     ),
-    "kind": "its messages are stored by it; create a new topic instead",
-    "slots": "messages are found by it (checksum modulo slots), so those that wait would be lost; create a new topic",
+    "kind": "its messages are stored by it; create a new topic or family instead",
+    "slots": "messages are found by it (checksum modulo slots); waiting ones would be lost; make a new topic or family",
     "active_groups": "it follows from qps and group_qps; change these",
     "groups": "it follows from qps and group_qps; change these",
     "divisions": "it follows from qps and group_qps; change these",
@@ -35,15 +35,15 @@ REFUSED = {
 """Fields that may not change, and why."""
 
 
-def validate(name: str, changes: Iterable[str]) -> None:
-    """Raise `InvalidTopic` if a topic has no setting of these names, or the setting may not change."""
+def validate(subject: str, changes: Iterable[str]) -> None:
+    """Raise `InvalidTopic` if `subject` (such as `topic 'shop'`) has no such settings, or one may not change."""
     for key in changes:
         if key in REFUSED:
-            raise errors.InvalidTopic(f"topic {name!r}: {key} may not change: {REFUSED[key]}")
+            raise errors.InvalidTopic(f"{subject}: {key} may not change: {REFUSED[key]}")
         if key not in _CHANGEABLE and key not in _OPTIONS:
             names = (*_CHANGEABLE, *TopicOptions.__struct_fields__)
             hint = alike(key, names) or f"; the settings are {', '.join(names)}"
-            raise errors.InvalidTopic(f"topic {name!r} has no setting {key!r}{hint}")
+            raise errors.InvalidTopic(f"{subject} has no setting {key!r}{hint}")
 
 
 def divided(before: Topic, after: Topic, draining: Collection[int] | None, now_s: float) -> Topic:
@@ -121,11 +121,11 @@ def created(topic: Topic, now_s: float) -> Topic:
 def kept(before: Topic, after: Topic) -> Topic:
     """Return `after`. Raise `InvalidTopic` if it stores messages in another way than those that wait."""
     if after.options.merge != before.options.merge:
-        raise errors.InvalidTopic(f"topic {before.name!r}: merge may not change: {REFUSED['kind']}")
+        raise errors.InvalidTopic(f"{called(before.name)}: merge may not change: {REFUSED['kind']}")
     if after.options.budget != before.options.budget:
         raise errors.InvalidTopic(
-            f"topic {before.name!r}: budget may not change from {before.options.budget!r} to {after.options.budget!r}: "
-            "two budgets would count its starts at the same time; create a new topic instead"
+            f"{called(before.name)}: budget may not change from {before.options.budget!r} to {after.options.budget!r}: "
+            "two budgets would count its starts at the same time; create a new topic or family instead"
         )
     return after
 
@@ -138,7 +138,7 @@ def replaced(before: Topic, after: Topic) -> Topic:
     """
     for field in ("priorities", "kind", "slots"):
         if getattr(before, field) != getattr(after, field):
-            raise errors.InvalidTopic(f"topic {before.name!r}: {field} may not change: {REFUSED[field]}")
+            raise errors.InvalidTopic(f"{called(before.name)}: {field} may not change: {REFUSED[field]}")
     topic = msgspec.structs.replace(
         kept(before, after),
         active_groups=before.active_groups,
@@ -189,7 +189,7 @@ def merged(topic: Topic, changes: Mapping[str, Any]) -> Topic:
     try:
         return msgspec.structs.replace(topic, **whole, options=msgspec.convert({**options, **single}, TopicOptions))
     except (msgspec.ValidationError, TypeError) as exc:
-        raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
+        raise errors.InvalidTopic(f"{called(topic.name)}: {exc}") from exc
 
 
 def alike(name: str, names: Iterable[str]) -> str:

@@ -118,7 +118,7 @@ def of_prefix(name: str) -> str:
     Raises:
         InvalidTopic: it is not a prefix and one star.
     """
-    rules.validate_name(name)
+    rules.validate_name(name, "family")
     prefix = name[:-1]
     if not name.endswith("*") or not prefix or inputs.is_pattern(prefix):
         raise errors.InvalidTopic(
@@ -128,12 +128,11 @@ def of_prefix(name: str) -> str:
 
 
 def checked(family: Family) -> Family:
-    """Return the family with the values of its bounds of their types, unless one is out of range.
+    """Return a family of a valid name with the values of its bounds of their types, unless one is out of range.
 
     Raises:
         InvalidTopic: the text says what would be right.
     """
-    of_prefix(family.name)
     try:
         bounds = msgspec.convert(msgspec.to_builtins(family.bounds), Bounds)
     except (msgspec.ValidationError, TypeError) as exc:

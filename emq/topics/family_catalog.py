@@ -105,6 +105,7 @@ class FamilyCatalog:
 
     def checked(self, family: Family) -> Family:
         """Return the family with its groups, and all values of their types. Raises `InvalidTopic` as `create`."""
+        families.of_prefix(family.name)
         settings = model.settings_of(msgspec.structs.replace(family.topic, family="", own=()))
         return families.checked(msgspec.structs.replace(family, topic=self._admission.checked(settings)))
 
@@ -168,7 +169,7 @@ class FamilyCatalog:
                 own settings; nothing was changed.
             DatabaseUnavailable: try again later.
         """
-        changing.validate(name, changes)
+        changing.validate(model.called(name), changes)
 
         def change(change: CatalogChange) -> Changed:
             before = change.rows.families.get(name).family

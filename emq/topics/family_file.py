@@ -54,7 +54,8 @@ def _family(name: str, table: Any) -> Family:
     for key in table:
         if key not in known:
             place = f'; put it under [families."{name}".options]' if key in _OPTIONS else changing.alike(key, known)
-            raise errors.InvalidTopic(f"{source}: there is no key {key!r}{place or f'; the keys are {known}'}")
+            place = place or f"; the keys are {', '.join(known)}"
+            raise errors.InvalidTopic(f"{source}: there is no key {key!r}{place}")
     bounds = {key: None if value == NONE else value for key, value in table.items() if key in BOUNDS}
     settings = {key: value for key, value in table.items() if key not in BOUNDS}
     topic = documents.converted({"name": name, **settings}, Topic, source, errors.InvalidTopic)

@@ -219,6 +219,11 @@ def _plain(qps: float, group_qps: float, active: int, groups: int) -> Division:
     return Division(0, qps, group_qps, active, tuple(range(active, groups)))
 
 
+def called(name: object) -> str:
+    """Return a topic or a family as errors name it; a family's settings pass through the checks of topics."""
+    return f"{'family' if str(name).endswith('*') else 'topic'} {name!r}"
+
+
 _KEEPS = {"first": Keep.FIRST, "last": Keep.LAST, "earliest": Keep.LOWEST, "latest": Keep.HIGHEST}
 
 

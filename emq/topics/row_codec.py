@@ -17,7 +17,7 @@ import msgspec
 
 from emq.database import levels
 from emq.runtime import errors
-from emq.topics.model import Topic, TopicOptions
+from emq.topics.model import Topic, TopicOptions, called
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ def encode(topic: Topic, level: int) -> str:
         )
         if place.pop(field, None) is not None and getattr(settings, field) != getattr(defaults, field):
             raise errors.InvalidTopic(
-                f"topic {topic.name!r}: {field} needs feature level {levels.SINCE[field]}, and the environment is at "
+                f"{called(topic.name)}: {field} needs feature level {levels.SINCE[field]}, and the environment is at "
                 f"level {level}: upgrade all hosts, then run: emq upgrade --level {levels.SINCE[field]}"
             )
     return msgspec.json.encode(plain).decode()

@@ -13,6 +13,7 @@ from emq.topics.model import (
     Kind,
     Topic,
     TopicOptions,
+    called,
 )
 
 MAX_NAME_BYTES = 128
@@ -85,10 +86,10 @@ def validate(topic: Topic, max_queue_qps: float | None) -> None:
     )
     for holds, text in rules:
         if not holds:
-            raise errors.InvalidTopic(f"topic {topic.name!r}: {text}")
+            raise errors.InvalidTopic(f"{called(topic.name)}: {text}")
     for priority in topic.priorities:
         if not priority or len(priority.encode()) > 32 or _FORBIDDEN.search(priority):
-            raise errors.InvalidTopic(f"topic {topic.name!r}: priority name {priority!r} must be 1 to 32 plain bytes")
+            raise errors.InvalidTopic(f"{called(topic.name)}: priority name {priority!r} must be 1 to 32 plain bytes")
 
 
 def _validate_numbers(topic: Topic) -> None:
@@ -103,15 +104,15 @@ def _validate_numbers(topic: Topic) -> None:
         numeric = name in ("qps", "group_qps", "slots") or any(isinstance(v, int | float) for v in values)
         for v in values if numeric else ():
             if not isinstance(v, int | float):
-                raise errors.InvalidTopic(f"topic {topic.name!r}: {name} {v!r} is not a number; give one")
+                raise errors.InvalidTopic(f"{called(topic.name)}: {name} {v!r} is not a number; give one")
             try:
                 finite = math.isfinite(v)
             except OverflowError:
                 raise errors.InvalidTopic(
-                    f"topic {topic.name!r}: {name} is an integer beyond a float's range"
+                    f"{called(topic.name)}: {name} is an integer beyond a float's range"
                 ) from None
             if not finite:
-                raise errors.InvalidTopic(f"topic {topic.name!r}: {name} {v} must be a finite number")
+                raise errors.InvalidTopic(f"{called(topic.name)}: {name} {v} must be a finite number")
 
 
 def _log_rules(topic: Topic) -> tuple[tuple[bool, str], ...]:
@@ -166,27 +167,27 @@ def _sorted_rules(topic: Topic, bound: float) -> tuple[tuple[bool, str], ...]:
     )
 
 
-def validate_text(name: object) -> int:
+def validate_text(name: object, of: str = "topic") -> int:
     """Raise `InvalidTopic` unless `name` is text that UTF-8 can hold; return its number of bytes."""
     if not isinstance(name, str):
-        raise errors.InvalidTopic(f"topic name {inputs.shown(name)} is of type {type(name).__name__}; give text")
+        raise errors.InvalidTopic(f"{of} name {inputs.shown(name)} is of type {type(name).__name__}; give text")
     try:
         return len(name.encode())
     except UnicodeEncodeError:
-        raise errors.InvalidTopic(f"topic name {inputs.shown(name)} is not valid UTF-8") from None
+        raise errors.InvalidTopic(f"{of} name {inputs.shown(name)} is not valid UTF-8") from None
 
 
-def validate_name(name: str) -> None:
-    """Raise `InvalidTopic` unless `name` can name a topic."""
-    size = validate_text(name)
+def validate_name(name: str, of: str = "topic") -> None:
+    """Raise `InvalidTopic` unless `name` can name a topic; `of` is what the error calls it."""
+    size = validate_text(name, of)
     if not 1 <= size <= MAX_NAME_BYTES:
-        raise errors.InvalidTopic(f"topic name {name[:40]!r} has {size} bytes; give 1 to {MAX_NAME_BYTES}")
+        raise errors.InvalidTopic(f"{of} name {name[:40]!r} has {size} bytes; give 1 to {MAX_NAME_BYTES}")
     if name.startswith("sandbox:"):
         raise errors.InvalidTopic(
-            f"topic name {name!r} begins with 'sandbox:', which marks keys of the sandbox; drop it"
+            f"{of} name {name!r} begins with 'sandbox:', which marks keys of the sandbox; drop it"
         )
     if found := _FORBIDDEN.search(name):
         raise errors.InvalidTopic(
-            f"topic name {name!r} contains {found.group()!r}; white space, slashes, braces and control characters "
+            f"{of} name {name!r} contains {found.group()!r}; white space, slashes, braces and control characters "
             "are not allowed"
         )

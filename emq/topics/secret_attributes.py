@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from emq.runtime import errors
-from emq.topics.model import Topic
+from emq.topics.model import Topic, called
 from emq.topics.secret_names import MASK as MASK
 from emq.topics.secret_names import is_secret as is_secret
 from emq.topics.secret_names import masked as masked
@@ -33,7 +33,7 @@ def unmasked(topic: Topic, before: Topic | None) -> Topic:
     for name in hidden:
         if not known.get(name):
             raise errors.InvalidTopic(
-                f"topic {topic.name!r}: {name} is masked ({MASK}), and there is no value; give it"
+                f"{called(topic.name)}: {name} is masked ({MASK}), and there is no value; give it"
             )
     attributes = attributes | {name: known[name] for name in hidden}
     return msgspec.structs.replace(topic, options=msgspec.structs.replace(topic.options, attributes=attributes))

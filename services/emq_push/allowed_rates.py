@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 
 from emq.runtime import errors
-from emq.topics.model import Topic
+from emq.topics.model import Topic, called
 
 ATTRIBUTE = "push.allowed_rate"
 _MILLIONTHS = 1_000_000
@@ -39,6 +39,6 @@ def check(topic: Topic, before: Topic | None) -> None:
     ):
         return
     raise errors.InvalidTopic(
-        f"topic {topic.name!r}: qps {topic.qps:g} is more than its endpoint allows: {most:g} a second "
+        f"{called(topic.name)}: qps {topic.qps:g} is more than its endpoint allows: {most:g} a second "
         f"({ATTRIBUTE}={topic.options.attributes[ATTRIBUTE]} a minute); give less, or ask the endpoint again"
     )

@@ -124,7 +124,7 @@ class Endpoint:
             return _Reader(attributes, secrets or Secrets()).endpoint(topic)
         except ValueError as exc:
             kind = KeyMissing if isinstance(exc, LacksKey) else errors.InvalidTopic
-            raise kind(f"topic {topic.name!r}: {exc}") from None
+            raise kind(f"{model.called(topic.name)}: {exc}") from None
 
 
 def is_delivered(attributes: Mapping[str, str]) -> bool:

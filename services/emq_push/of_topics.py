@@ -7,7 +7,7 @@ import msgspec
 from emq import Settings
 from emq.runtime import errors
 from emq.topics import secret_attributes
-from emq.topics.model import Topic
+from emq.topics.model import Topic, called
 from emq_push import handshake
 from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoint
@@ -30,7 +30,7 @@ def check(topic: Topic, settings: Settings, *, is_new: bool) -> None:
             addresses.check_url(found.url)
             addresses.check_host(found.url.host or "")
         except (ValueError, OSError) as exc:
-            raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from None
+            raise errors.InvalidTopic(f"{called(topic.name)}: {exc}") from None
 
 
 async def agreed(topic: Topic, origin: str, settings: Settings) -> Topic:
@@ -41,22 +41,25 @@ async def agreed(topic: Topic, origin: str, settings: Settings) -> Topic:
     """
     found = Endpoint.from_topic(topic, Secrets.of_setting(settings))
     if found is None:
-        raise errors.InvalidTopic(f"topic {topic.name!r}: --handshake needs an endpoint; give --url")
+        raise errors.InvalidTopic(f"{called(topic.name)}: --handshake needs an endpoint; give --url")
     addresses = AddressFilter.of_settings(settings)
     try:
         allowed = await handshake.handshake(found, origin, topic.qps, addresses)
     except errors.InvalidTopic as exc:
-        raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
+        raise errors.InvalidTopic(f"{called(topic.name)}: {exc}") from exc
     kept = {**topic.options.attributes, **allowed.attributes}
     topic = _with(topic, {name: value for name, value in kept.items() if value})
     return msgspec.structs.replace(topic, qps=handshake.capped(topic))
 
 
 def encrypted(topic: Topic, settings: Settings) -> Topic:
-    """Return the topic with its secrets encrypted, if there is a key."""
-    secrets = Secrets.of_setting(settings)
+    """Return the topic with its secrets encrypted, if there is a key; masks stay, for the catalog to replace."""
+    secrets, plain = Secrets.of_setting(settings), ("", secret_attributes.MASK)
     attributes = topic.options.attributes.items()
-    return _with(topic, {n: secrets.encrypt(v) if v and secret_attributes.is_secret(n) else v for n, v in attributes})
+    return _with(
+        topic,
+        {n: secrets.encrypt(v) if v not in plain and secret_attributes.is_secret(n) else v for n, v in attributes},
+    )
 
 
 def _with(topic: Topic, attributes: dict[str, str]) -> Topic:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,56 @@ def test_a_topic_created_without_settings_has_all_those_of_its_family(
     [topic] = emq.json("topic list")
     assert (topic["qps"], topic["priorities"], topic["options"]["max_attempts"]) == (7, ["high", "low"], 3)
     assert (topic["family"], topic["own"]) == ("orders.*", [])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("family create q.* --qps 5 --set " + pair for pair in ("foo=1", "foo", "qps=1", "max_attempts=x")),
+        *("family create q.* --qps 5 --set " + pair for pair in ("max_topics=x", "idle_s=1", "fold_lua=@nowhere")),
+        *("family create q.* --qps 5 --set " + pair for pair in ("delay_levels=a", "attributes=a", "budget=nowhere")),
+        "family create q.* --qps 0",
+        "family create q.* --qps 5 --url nonsense",
+        "family create q.* --qps 5 --set push.batch=1",
+        *("family set r.* " + pair for pair in ("foo=1", "priorities=a", "max_attempts=0", "merge=key", "name=a")),
+        *("family set r.* " + pair for pair in ("push.batch=1", "budget=q", "max_topics=-1")),
+    ],
+)
+def test_an_error_of_emq_family_is_about_the_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    emq = shell(tmp_path, monkeypatch)
+    emq("family create r.* --qps 7")
+    text = emq.refused(line)
+    assert re.match(r"emq: family '[qr]\.\*'", text), text
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "qps = 0",
+        'qps = "x"',
+        "",
+        "qps = 5\nfoo = 1",
+        "qps = 5\nidle_s = 1",
+        'qps = 5\npriorities = ["a", "a"]',
+        'qps = 5\n[families."q.*".options]\nfoo = 1',
+        'qps = 5\n[families."q.*".options]\nmax_attempts = 0',
+        'qps = 5\n[families."q.*".options]\nbudget = "none"',
+        'qps = 5\n[families."q.*".options.attributes]\n"push.url" = "nonsense"',
+        'qps = 5\n[families."q.*".options.attributes]\n"push.url" = "http://example.com/"\n"push.secret" = "***"',
+    ],
+)
+def test_an_error_in_a_file_of_families_is_about_the_family(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    emq = shell(tmp_path, monkeypatch)
+    Path("families.toml").write_text(f'[families."q.*"]\n{table}\n')
+    text = emq.refused("topic import families.toml")
+    assert text.startswith("emq: family 'q.*'"), text
+    assert "'qps', 'group_qps'" not in text
+
+
+def test_emq_topic_set_takes_a_pattern_and_no_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    emq = shell(tmp_path, monkeypatch)
+    emq("family create r.* --qps 7")
+    assert emq.refused("topic set r.* foo=1 --yes").startswith("emq: topic 'r.*' has no option 'foo'")
+    assert emq.refused("topic set r.* priorities=a --yes").startswith("emq: topic 'r.*': priorities may not change")

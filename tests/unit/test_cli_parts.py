@@ -69,7 +69,7 @@ def test_a_number_that_is_not_a_time_is_shown_as_it_is(number: int) -> None:
 
 def test_settings_of_a_topic_are_read_as_their_types() -> None:
     given = topic_settings.parse(
-        "t",
+        "topic 't'",
         ["qps=2.5", "backoff_s=1, 2.5", "max_length=none", "pacing=smooth", "push.url=http://h/?a=b"],
     )
     assert given.settings == {
@@ -80,7 +80,7 @@ def test_settings_of_a_topic_are_read_as_their_types() -> None:
     }
     assert given.attributes == {"push.url": "http://h/?a=b"}
     with pytest.raises(errors.InvalidTopic, match="pacing='fast'"):
-        topic_settings.parse("t", ["pacing=fast"])
+        topic_settings.parse("topic 't'", ["pacing=fast"])
 
 
 def test_a_modules_app_lends_its_handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

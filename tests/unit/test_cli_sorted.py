@@ -119,10 +119,12 @@ def test_under_aging_the_priority_is_shown_as_it_has_grown(emq: Shell) -> None:
 
 
 def test_delay_levels_are_written_as_names_with_durations(emq: Shell) -> None:
-    given = topic_settings.parse("t", ["delay_levels=remind=30m,final=2h, week=7d"])
+    given = topic_settings.parse("topic 't'", ["delay_levels=remind=30m,final=2h, week=7d"])
     assert given.settings == {"delay_levels": {"remind": 1800, "final": 7200, "week": 604_800}}
-    assert topic_settings.parse("t", ["delay_levels=rocketmq"]).settings == {"delay_levels": delay_levels.ROCKETMQ}
-    assert topic_settings.parse("t", ["delay_levels=none"]).settings == {"delay_levels": {}}
+    assert topic_settings.parse("topic 't'", ["delay_levels=rocketmq"]).settings == {
+        "delay_levels": delay_levels.ROCKETMQ
+    }
+    assert topic_settings.parse("topic 't'", ["delay_levels=none"]).settings == {"delay_levels": {}}
     emq("topic create t --qps 1 --set delay_levels=remind=30m,90s=90s")
     assert "remind 30 m, 90s 1 m 30 s" in emq("topic show t")
 

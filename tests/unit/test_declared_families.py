@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,3 +154,58 @@ async def test_a_test_of_the_app_has_the_settings_of_its_families(tmp_path: Path
         assert (t.now - before).total_seconds() > 2
         with pytest.raises(emq.InvalidTopic):
             await t.publish("orders.a+b", b"")
+
+
+WRONG: list[dict[str, Any]] = [
+    *({"qps": value} for value in (0, 1e12, 1e-9, "x", None, float("inf"), 10**400)),
+    *({"priorities": value} for value in ([], ["a", "a"], ["a b"], "ab")),
+    {"kind": "none"},
+    {"kind": "priority", "priorities": ["a"]},
+    *({"slots": value} for value in (3, 4)),
+    {"group_qps": 0.5},
+    {"weights": (0,)},
+    {"budget": "nowhere"},
+    {"budget": "q.*"},
+    {"share": 0.0},
+    {"max_attempts": 0},
+    {"jitter": 2},
+    {"merge": "key"},
+    {"fold_lua": "return 1"},
+    {"attributes": {"a": 1}},
+    {"attributes": {"push.allowed_rate": "60", "push.url": "http://example.com/"}, "qps": 500},
+    {"nothing": 1},
+]
+"""Settings that a family cannot have, each refused in another place."""
+REFUSED = (errors.InvalidTopic, errors.UnknownTopic)
+
+
+async def opened_with(settings: dict[str, Any]) -> None:
+    app = emq.App("memory:")
+    app.family("q.*", **{"qps": 5, **settings})
+    async with app:
+        pass
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+async def test_an_error_in_the_settings_of_a_family_names_the_family(wrong: dict[str, Any]) -> None:
+    async with emq.App("memory:") as app:
+        await app.families.create(Family(Topic("q.*", 5.0)))
+        await app.publish("q.a", b"")
+        with pytest.raises(REFUSED) as changing:
+            await app.families.set("q.*", wrong)
+    with pytest.raises(REFUSED) as declared:
+        await opened_with(wrong)
+    for error in (changing.value, declared.value):
+        assert str(error).startswith("family 'q.*'"), error
+        assert "topic 'q.*'" not in str(error)
+
+
+@pytest.mark.parametrize("name", [None, b"q.*", "a b.*", "sandbox:q.*", "q" * 200 + ".*", "q", "*", "q*.*"])
+async def test_an_error_in_the_name_of_a_family_comes_first_and_calls_it_a_family(name: Any) -> None:
+    with pytest.raises(errors.InvalidTopic) as declared:
+        emq.App("memory:").family(name, qps=0)
+    async with emq.App("memory:") as app:
+        with pytest.raises(errors.InvalidTopic) as created:
+            await app.families.create(Family(Topic(name, 0.0)))
+    assert str(declared.value) == str(created.value)
+    assert re.match(r"family (name )?(b?'|None)", str(declared.value)), declared.value

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import sqlite3
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,26 @@ def test_an_import_keeps_the_secrets_that_its_file_masks(emq: Shell) -> None:
     assert "is masked (***), and there is no value; give it" in emq.refused("topic import masked.toml")
     emq("topic import whole.toml")
     assert "hunter22" in kept()
+
+
+def secret_of(exported: str) -> object:
+    return tomllib.loads(exported)["families"]["shop.*"]["options"]["attributes"]["push.basic"]
+
+
+@pytest.mark.parametrize("key", ["", KEYS[0]])
+def test_an_import_keeps_the_secrets_of_families_that_its_file_masks(
+    emq: Shell, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    if key:
+        monkeypatch.setenv("EMQ_SECRET_KEY", key)
+    pairs = ("push.url=http://example.com/", "push.basic=user:hunter22")
+    emq("family create shop.* --qps 1", *(part for pair in pairs for part in ("--set", pair)))
+    emq("topic export -o masked.toml")
+    before = emq("topic export --secrets")
+    assert "1 family and 0 topics from masked.toml" in emq("topic import masked.toml")
+    assert secret_of(emq("topic export --secrets")) == secret_of(before)
+    os.remove("emq.db")
+    assert "family 'shop.*': push.basic is masked (***)" in emq.refused("topic import masked.toml")
 
 
 def test_masks_stand_for_what_the_topic_has() -> None:

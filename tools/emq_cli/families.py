@@ -114,11 +114,12 @@ async def set_(
     Example: emq family set 'orders.*' qps=100 max_attempts=5 idle_s=none
     """
     from emq.topics import changing
+    from emq.topics.model import called
     from emq_cli import family_settings, topic_settings
 
     options, bounds = family_settings.of_bounds(name, settings)
-    given = topic_settings.parse(name, options)
-    changing.validate(name, given.settings)
+    given = topic_settings.parse(called(name), options)
+    changing.validate(called(name), given.settings)
     changes = dict(given.settings)
     async with session.app() as opened:
         if given.attributes:

@@ -13,7 +13,7 @@ from rich.text import Text
 from emq.topics import asking, families, secret_attributes
 from emq.topics.families import BOUNDS, Bounds, Family
 from emq.topics.family_rows import Stored
-from emq.topics.model import Topic
+from emq.topics.model import Topic, called
 from emq_cli import output, topic_settings
 from emq_cli.topic_options import written
 
@@ -36,10 +36,11 @@ def of_bounds(name: str, pairs: Iterable[str]) -> tuple[list[str], dict[str, Any
     options: list[str] = []
     given: dict[str, Any] = {}
     hints = typing.get_type_hints(Bounds)
+    subject = called(families.of_prefix(name))
     for pair in pairs:
         key, mark, text = pair.partition("=")
         if mark and key in BOUNDS:
-            given[key] = topic_settings.converted(name, key, text, hints[key])
+            given[key] = topic_settings.converted(subject, key, text, hints[key])
         else:
             options.append(pair)
     return options, given

@@ -14,7 +14,7 @@ from emq.runtime import documents, errors, extending
 from emq.runtime.settings import Settings
 from emq.timetable import delay_levels
 from emq.topics import changing, families, secret_attributes
-from emq.topics.model import DEFAULT_GROUP_QPS, Kind, Topic, TopicOptions
+from emq.topics.model import DEFAULT_GROUP_QPS, Kind, Topic, TopicOptions, called
 from emq_cli import output, times
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def asked(name: str, wish: Wish) -> Topic:
         InvalidTopic: an option is not known, or is given in the wrong way.
     """
     pairs = list(wish.settings or ()) + ([f"{taker().address}={wish.url}"] if wish.url is not None else [])
-    given = parse(name, pairs)
+    subject = called(name)
+    given = parse(subject, pairs)
     names = None if wish.priorities is None else tuple(part.strip() for part in wish.priorities.split(","))
     kind = None if wish.kind is None else Kind(wish.kind)
     fields = {"qps": wish.qps, "kind": kind, "slots": wish.slots, "group_qps": wish.group_qps, "priorities": names}
@@ -72,15 +73,15 @@ def asked(name: str, wish: Wish) -> Topic:
     options = {key: value for key, value in given.settings.items() if key in TopicOptions.__struct_fields__}
     for key in given.settings.keys() - options.keys():
         if key in fields:
-            raise errors.InvalidTopic(f"topic {name!r}: give {key} as --{key.replace('_', '-')}, not with --set")
-        raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; {listed()}")
+            raise errors.InvalidTopic(f"{subject}: give {key} as --{key.replace('_', '-')}, not with --set")
+        raise errors.InvalidTopic(f"{subject} has no option {key!r}; {listed()}")
     own = families.ordered([*asked, *options, *(["attributes"] if given.attributes else [])])
     topic_options = TopicOptions(**options, attributes=given.merged({}))
     return Topic(name, asked.pop("qps", DEFAULT_GROUP_QPS), **asked, options=topic_options, own=own)
 
 
-def parse(topic: str, pairs: Iterable[str]) -> Given:
-    """Read `key=value` pairs.
+def parse(subject: str, pairs: Iterable[str]) -> Given:
+    """Read `key=value` pairs for `subject`, as errors name it: `topic 'shop'`.
 
     A key is a setting or option of a topic, `attributes.NAME`, or an attribute of an extension such as `push.NAME`.
     Lists are written with commas, `none` is None, names with durations as `remind=30m,final=2h`. A value `@FILE` is the
@@ -95,20 +96,18 @@ def parse(topic: str, pairs: Iterable[str]) -> Given:
     for pair in pairs:
         key, mark, text = pair.partition("=")
         if not mark or not key:
-            raise errors.InvalidTopic(f"topic {topic!r}: {pair!r} is not a setting; write key=value, such as qps=100")
+            raise errors.InvalidTopic(f"{subject}: {pair!r} is not a setting; write key=value, such as qps=100")
         if text.startswith("@"):
-            text = text[1:] if text.startswith("@@") else _file(topic, key, text[1:])
+            text = text[1:] if text.startswith("@@") else _file(subject, key, text[1:])
         if key.startswith((ATTRIBUTE, *_prefixes())):
             given.attributes[key.removeprefix(ATTRIBUTE)] = text
         elif key in ("options", "attributes"):
-            raise errors.InvalidTopic(
-                f"topic {topic!r}: set single options, such as max_attempts=5 or {key[:9]}.NAME=..."
-            )
+            raise errors.InvalidTopic(f"{subject}: set single options, such as max_attempts=5 or {key[:9]}.NAME=...")
         elif key not in hints:
             alike = changing.alike(key, KNOWN)
-            raise errors.InvalidTopic(f"topic {topic!r} has no option {key!r}{alike or ';'} {listed()}")
+            raise errors.InvalidTopic(f"{subject} has no option {key!r}{alike or ';'} {listed()}")
         else:
-            given.settings[key] = converted(topic, key, text, hints[key])
+            given.settings[key] = converted(subject, key, text, hints[key])
     return given
 
 
@@ -188,34 +187,32 @@ def split(topic: Topic) -> str:
     return output.count(topic.groups, "slot" if topic.is_sorted else "group")
 
 
-def converted(topic: str, key: str, text: str, hint: Any) -> Any:
+def converted(subject: str, key: str, text: str, hint: Any) -> Any:
     optional = isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint)
     if optional and text.lower() in ("none", "null", ""):
         return None
     if typing.get_origin(hint) is dict:
-        return _levels(topic, key, text)
+        return _levels(subject, key, text)
     value: Any = text
     if typing.get_origin(hint) is tuple:
         value = [part.strip() for part in text.split(",") if part.strip()]
     try:
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as exc:
-        raise errors.InvalidTopic(
-            f"topic {topic!r}: {key}={text!r} does not fit{documents.remedy(exc, hint)}"
-        ) from None
+        raise errors.InvalidTopic(f"{subject}: {key}={text!r} does not fit{documents.remedy(exc, hint)}") from None
 
 
-def _file(topic: str, key: str, name: str) -> str:
+def _file(subject: str, key: str, name: str) -> str:
     try:
         return Path(name).read_text().removesuffix("\n")
     except (OSError, UnicodeDecodeError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else exc
         raise errors.InvalidTopic(
-            f"topic {topic!r}: {key}=@{name}: cannot read {name!r}: {why}; a value that begins with @ is written @@"
+            f"{subject}: {key}=@{name}: cannot read {name!r}: {why}; a value that begins with @ is written @@"
         ) from exc
 
 
-def _levels(topic: str, key: str, text: str) -> dict[str, float]:
+def _levels(subject: str, key: str, text: str) -> dict[str, float]:
     if text.lower() == ROCKETMQ:
         return dict(delay_levels.ROCKETMQ)
     if text.lower() == "none":
@@ -226,7 +223,7 @@ def _levels(topic: str, key: str, text: str) -> dict[str, float]:
         seconds = times.span_s(span)
         if not name or seconds is None:
             raise errors.InvalidTopic(
-                f"topic {topic!r}: {key}: {part!r} is not NAME=DURATION; write remind=30m,final=2h, or {ROCKETMQ}"
+                f"{subject}: {key}: {part!r} is not NAME=DURATION; write remind=30m,final=2h, or {ROCKETMQ}"
             )
         found[name] = seconds
     return found

@@ -183,8 +183,8 @@ async def set_(
     settings, inherit = settings or [], inherit or []
     if not settings and not inherit:
         raise errors.InvalidTopic(f"topic {pattern!r}: give a setting, such as qps=100, or --inherit with its name")
-    given = topic_settings.parse(pattern, settings)
-    changing.validate(pattern, given.settings)
+    given = topic_settings.parse(f"topic {pattern!r}", settings)
+    changing.validate(f"topic {pattern!r}", given.settings)
     keys = ", ".join([*given.settings, *given.attributes, *inherit])
     async with session.app() as opened:
 
