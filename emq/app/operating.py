@@ -10,6 +10,7 @@ from emq.app.hosting import HostingApp
 from emq.observe import dead_letters
 from emq.observe import planned as book
 from emq.observe.dead_letters import EVERY, Letter, Selection
+from emq.runtime import extending
 from emq.runtime.inputs import is_pattern
 from emq.topics import asking
 from emq.topics.model import Kind, State, Topic
@@ -20,6 +21,9 @@ log = logging.getLogger(__name__)
 
 class OperatingApp(HostingApp):
     """An app with its topics, and what is in them."""
+
+    operator = "app"
+    """Who changes topics through this app, as audit logs name it."""
 
     async def create_topic(
         self,
@@ -58,7 +62,7 @@ class OperatingApp(HostingApp):
         [topic] = await self.admin.create([asked], exist_ok=exist_ok or update)
         different = asking.differences(asked, topic, asked.own if topic.family else given)
         if different and update:
-            return await self.admin.update(name, **{key: asking.value(asked, key) for key in different})
+            return await self.update_topic(name, **{key: asking.value(asked, key) for key in different})
         if different:
             log.warning(
                 "topic %r exists and keeps its settings, which are not as asked (%s); change them with "
@@ -91,7 +95,10 @@ class OperatingApp(HostingApp):
             InvalidTopic: a setting is unknown, may not change, or is out of range; nothing was changed.
         """
         given = {"qps": qps, "group_qps": group_qps, "state": state}
-        return await self.admin.update(name, **{k: v for k, v in given.items() if v is not None}, **options)
+        changes = {**{k: v for k, v in given.items() if v is not None}, **options}
+        topic = await self.catalog.get(name)
+        notes = [await extension.noted(self, topic, changes) for extension in extending.extensions()]
+        return await self.admin.update(name, also=lambda c: [note(c) for note in notes if note], **changes)
 
     async def pause(self, name: str) -> None:
         """Start no message of a topic, or of all topics of a family, until `resume`. Publishes go on.
@@ -119,7 +126,7 @@ class OperatingApp(HostingApp):
         if is_pattern(name):
             await self.families.set(name, {"state": state})
         else:
-            await self.admin.set_state(name, state)
+            await self.update_topic(name, state=state)
 
     async def delete(self, name: str, *, force: bool = False) -> int:
         """Delete a topic, or a family with its topics; return how many messages went with it.

@@ -17,8 +17,8 @@ from emq.runtime.clock import Clock, SystemClock
 from emq.storage.answers import served
 from emq.storage.store import Store
 from emq.topics import opening
-from emq.topics.catalog import Also, Catalog
-from emq.topics.model import State, Topic
+from emq.topics.catalog import Catalog
+from emq.topics.model import Topic
 from emq.topics.passages import PassageStore
 from emq.topics.raised_layouts import Old, raise_queues
 from emq.trail.sink import TrailSink
@@ -101,10 +101,6 @@ class Admin:
         topics = await self.catalog.put_many(topics)
         await opening.open_all(self.store, topics)
         return topics
-
-    async def set_state(self, name: str, state: State, *, also: Also | None = None) -> Topic:
-        """Change a topic's state, and in the same transaction what `also` writes."""
-        return await self.catalog.update(name, state=state, also=also)
 
     async def delete(self, name: str, *, force: bool = False) -> int:
         """Delete a topic with its messages, retries, dead letters and checkpoints; returns how many messages went.

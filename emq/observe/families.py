@@ -85,7 +85,7 @@ class Families:
         wanted = self._catalog.families.checked(wanted)
         known = await self._catalog.families.all()
         there = known[wanted.name].family if wanted.name in known else None
-        topic = secret_attributes.unmasked(wanted.topic, there and there.topic)
+        topic = secret_attributes.unmasked(wanted.topic, there.topic if there else None)
         if there is None:
             return await self.create(wanted)
         settings, bounds = family_file.changes(there, Family(topic, wanted.bounds))

@@ -95,14 +95,12 @@ class Extension:
         """
         return topic
 
-    async def noted(
-        self, app: App, topic: Topic, settings: Mapping[str, Any], attributes: Mapping[str, str]
-    ) -> Callable[[sa.Connection], None] | None:
-        """Return a function that notes an operator's change of a topic; it is called in the transaction of the change.
+    async def noted(self, app: App, topic: Topic, changes: Mapping[str, Any]) -> Callable[[sa.Connection], None] | None:
+        """Return a function that notes a change of a topic through `app`, in the transaction of the change.
 
         Args:
             topic: as it is before the change.
-            settings, attributes: the new values; an empty text removes an attribute.
+            changes: the new values, as for `Catalog.update`.
         """
 
     @contextlib.asynccontextmanager

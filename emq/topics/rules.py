@@ -6,15 +6,7 @@ import math
 import re
 
 from emq.runtime import errors, inputs, plurals
-from emq.topics.model import (
-    DEFAULT_MAX_QUEUE_QPS,
-    MAX_DELAY_S,
-    SORTED_OPTIONS,
-    Kind,
-    Topic,
-    TopicOptions,
-    called,
-)
+from emq.topics.model import DEFAULT_MAX_QUEUE_QPS, MAX_DELAY_S, SORTED_OPTIONS, Kind, Topic, TopicOptions, called
 
 MAX_NAME_BYTES = 128
 MAX_SLOTS = 1 << 16

@@ -66,12 +66,10 @@ class Push(Extension):
 
         return await of_topics.agreed(topic, origin, settings)
 
-    async def noted(
-        self, app: App, topic: Topic, settings: Mapping[str, Any], attributes: Mapping[str, str]
-    ) -> Callable[[sa.Connection], None] | None:
-        from emq_push.cli import push_audit
+    async def noted(self, app: App, topic: Topic, changes: Mapping[str, Any]) -> Callable[[sa.Connection], None] | None:
+        from emq_push import topic_audit
 
-        return await push_audit.entry(app, topic, settings, attributes)
+        return await topic_audit.entry(app, topic, changes)
 
     @contextlib.asynccontextmanager
     async def consuming(self, app: App) -> AsyncIterator[None]:

@@ -204,7 +204,7 @@ async def test_pausing_a_family_leaves_a_topic_paused_by_itself_paused_when_it_r
     a, b = (f"{place.prefix}{name}" for name in "ab")
     for name in (a, b):
         await place.producer.publish(name, b"")
-    await place.admin.set_state(a, State.PAUSED)
+    await place.admin.update(a, state=State.PAUSED)
 
     async def states() -> list[tuple[State, tuple[str, ...]]]:
         return [(t.state, t.own) for t in await place.families.topics(place.family)]
@@ -213,7 +213,7 @@ async def test_pausing_a_family_leaves_a_topic_paused_by_itself_paused_when_it_r
     assert await states() == [(State.PAUSED, ("state",)), (State.PAUSED, ())]
     await place.families.set(place.family, {"state": State.ACTIVE})
     assert await states() == [(State.PAUSED, ("state",)), (State.ACTIVE, ())]
-    await place.admin.set_state(a, State.ACTIVE)
+    await place.admin.update(a, state=State.ACTIVE)
     assert await states() == [(State.ACTIVE, ()), (State.ACTIVE, ())]
     await place.families.set(place.family, {"state": State.DRAINING})
     with pytest.raises(errors.TopicClosed, match="is draining"):

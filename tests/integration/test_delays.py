@@ -310,7 +310,7 @@ async def test_a_queue_is_read_on_when_all_that_was_buffered_of_it_has_expired(r
 async def test_what_expires_behind_a_backlog_of_a_queue_is_dead_within_a_second(r: Rig, paused: bool) -> None:
     await r.topic("t", 2, ttl_s=3600.0)
     if paused:
-        await r.admin.set_state("t", State.PAUSED)
+        await r.admin.update("t", state=State.PAUSED)
     await r.producer.publish_many("t", [f"patient{i}" for i in range(40)])
     seen = Seen()
     async with r.consuming(seen):
@@ -324,7 +324,7 @@ async def test_what_expires_behind_a_backlog_of_a_queue_is_dead_within_a_second(
         assert letter.dead_ms / 1000 - begin < 2.0
         if paused:
             assert not seen.deliveries
-            await r.admin.set_state("t", State.ACTIVE)
+            await r.admin.update("t", state=State.ACTIVE)
         await until(lambda: len(seen) == 40, 60)
     assert b"brief" not in seen.payloads
     assert max(starts_per_second(seen.deliveries).values()) == 2
@@ -337,7 +337,7 @@ async def test_what_expires_stays_in_the_store_while_dead_letters_find_no_room(r
     await r.producer.publish_many("t", [b"brief"] * 5_000)
     await r.producer.publish_many("t", [b"brief"] * 20, delay_ms=100)
     if paused:
-        await r.admin.set_state("t", State.PAUSED)
+        await r.admin.update("t", state=State.PAUSED)
     await asyncio.sleep(2.0)
     store = FaultyStore(MemoryStore(r.world))
     store.lanes.fail(errors.StoreFull("there is no room in this test"), "add", "settle")
@@ -350,7 +350,7 @@ async def test_what_expires_stays_in_the_store_while_dead_letters_find_no_room(r
         store.heal()
         await until(lambda: len(r.world.lanes["t/0"].dead) == 5_020)
         if paused:
-            await r.admin.set_state("t", State.ACTIVE)
+            await r.admin.update("t", state=State.ACTIVE)
         await r.producer.publish("t", "live")
         await until(lambda: seen.payloads == [b"live"])
 

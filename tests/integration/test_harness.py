@@ -252,7 +252,7 @@ async def test_an_expired_message_is_a_dead_letter_without_an_error() -> None:
     app = app_with({"short": ignore})
     async with Harness(app, start=START) as t:
         await app.create_topic("short", qps=10)
-        await app.admin.set_state("short", State.PAUSED)
+        await app.admin.update("short", state=State.PAUSED)
         await t.publish("short", b"1", ttl_s=60)
         await t.settled()
         [left] = await t.left()
@@ -400,7 +400,7 @@ async def test_a_change_of_a_topic_counts_at_once() -> None:
     async with Harness(app, start=START) as t:
         await app.create_topic("work", qps=10)
         await t.publish("work", b"1")
-        await app.admin.set_state("work", State.DRAINING)
+        await app.admin.update("work", state=State.DRAINING)
         with pytest.raises(errors.TopicClosed):
             await t.publish("work", b"2")
 
@@ -424,7 +424,7 @@ async def test_an_app_that_does_not_come_to_rest_is_told_what_is_left() -> None:
             NotSettled, match=r"not at rest after 5 s of virtual time; left: endless: 1 (ready|in flight)"
         ):
             await t.settled(within_s=5)
-        await app.admin.set_state("endless", State.PAUSED)
+        await app.admin.update("endless", state=State.PAUSED)
         await t.publish("stuck", b"1")
         await t.advance(1)
         with pytest.raises(NotSettled, match="stuck: 1 in flight"):

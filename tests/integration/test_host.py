@@ -217,13 +217,13 @@ async def test_pause_stops_starting_and_resume_goes_on_with_nothing_lost(r: Rig)
     seen = Seen()
     async with r.consuming(seen):
         await until(lambda: len(seen) >= 30)
-        await r.admin.set_state("orders", State.PAUSED)
+        await r.admin.update("orders", state=State.PAUSED)
         await asyncio.sleep(0.2)
         paused_at = len(seen)
         sent.append(await r.producer.publish("orders", b"while paused"))
         await asyncio.sleep(5)
         assert len(seen) == paused_at
-        await r.admin.set_state("orders", State.ACTIVE)
+        await r.admin.update("orders", state=State.ACTIVE)
         await until(lambda: len(seen) == 101)
     assert sorted(seen.ids) == sorted(sent)
 
@@ -240,13 +240,13 @@ async def test_due_retries_of_a_paused_topic_wait_without_being_asked_for(r: Rig
     async with r.consuming(seen, store=store):
         await until(lambda: len(seen) == 10)
         await asyncio.sleep(0.5)
-        await r.admin.set_state("orders", State.PAUSED)
+        await r.admin.update("orders", state=State.PAUSED)
         await asyncio.sleep(5)
         claims = store.lanes.calls["claim"]
         await asyncio.sleep(100)
         assert len(seen) == 10
         assert store.lanes.calls["claim"] == claims
-        await r.admin.set_state("orders", State.ACTIVE)
+        await r.admin.update("orders", state=State.ACTIVE)
         await until(lambda: len(seen) == 20, 5)
 
 
@@ -308,7 +308,7 @@ async def test_a_loop_that_breaks_is_counted_and_starts_again_while_the_others_g
 async def test_a_draining_topic_is_consumed_to_the_end(r: Rig) -> None:
     await r.topic("orders", 20)
     await r.producer.publish_many("orders", [b"x"] * 50)
-    await r.admin.set_state("orders", State.DRAINING)
+    await r.admin.update("orders", state=State.DRAINING)
     seen = Seen()
     async with r.consuming(seen):
         await until(lambda: len(seen) == 50)

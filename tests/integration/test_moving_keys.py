@@ -173,14 +173,14 @@ async def test_what_no_host_has_read_yet_goes_before_what_is_published_after_the
     keys = [f"k{i}" for i in range(KEYS)]
     for number in range(4):
         await r.producer.publish_many("orders", [str(number)] * KEYS, keys=keys)
-    await r.admin.set_state("orders", State.PAUSED)
+    await r.admin.update("orders", state=State.PAUSED)
     await r.admin.update("orders", qps=50)
     watch = KeyWatch(1, failing=0)
     async with r.consuming(bound({"*": watch})):
         await asyncio.sleep(3)
         await r.producer.publish_many("orders", ["4"] * KEYS, keys=keys)
         assert (await r.catalog.get("orders")).earlier, "the old groups have not passed"
-        await r.admin.set_state("orders", State.ACTIVE)
+        await r.admin.update("orders", state=State.ACTIVE)
         await until(lambda: len(watch.finished) == 5 * KEYS, 60)
         await settle(r)
     assert (watch.overlaps, watch.disorders) == ([], [])

@@ -223,12 +223,12 @@ async def test_a_resumed_topic_goes_on_at_once(r: Rig) -> None:
     seen = Seen()
     async with r.consuming(seen):
         await asyncio.sleep(2)
-        await r.admin.set_state("t", State.PAUSED)
+        await r.admin.update("t", state=State.PAUSED)
         await asyncio.sleep(0.2)
         await r.producer.publish("t", "x", priority=20)
         await asyncio.sleep(20.1)
         assert (len(seen), await states(r)) == (0, (1, 0, 0))
-        await r.admin.set_state("t", State.ACTIVE)
+        await r.admin.update("t", state=State.ACTIVE)
         await until(lambda: len(seen) == 1, 0.5)
 
 

@@ -334,7 +334,7 @@ async def test_what_has_expired_behind_a_backlog_is_dead_within_a_second_or_so(r
     await r.topic("t", 2, kind="priority", slots=1, merge="key", ordering="none", ttl_s=3600)
     await r.producer.publish_many("t", [b"%d" % i for i in range(40)], priority=50)
     if paused:
-        await r.admin.set_state("t", State.PAUSED)
+        await r.admin.update("t", state=State.PAUSED)
     seen = Seen()
     async with r.consuming(seen):
         begin = r.clock.now()
@@ -347,7 +347,7 @@ async def test_what_has_expired_behind_a_backlog_is_dead_within_a_second_or_so(r
         assert (await states(r))[0] == 40 - len(seen)
         await r.producer.publish_many("t", [b"%d" % i for i in range(20, 40)], priority=60)  # they merge
         if paused:
-            await r.admin.set_state("t", State.ACTIVE)
+            await r.admin.update("t", state=State.ACTIVE)
         await until(lambda: len(seen) >= 40, 60)
         await asyncio.sleep(3)
     assert Counter(seen.payloads) == {b"%d" % i: 1 for i in range(40)}

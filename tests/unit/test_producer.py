@@ -229,15 +229,15 @@ async def test_a_topic_created_a_moment_ago_is_known(r: Rig) -> None:
 
 async def test_a_draining_topic_takes_nothing_and_a_paused_one_does(r: Rig) -> None:
     await r.topic("orders", 50)
-    await r.admin.set_state("orders", State.PAUSED)
+    await r.admin.update("orders", state=State.PAUSED)
     await r.producer.publish("orders", b"x")
-    await r.admin.set_state("orders", State.DRAINING)
+    await r.admin.update("orders", state=State.DRAINING)
     await r.producer.refresh()
     with pytest.raises(errors.TopicClosed, match=r"'orders' is draining.*resume"):
         await r.producer.publish("orders", b"x")
     with pytest.raises(errors.TopicClosed):
         await r.producer.publish_many("orders", [b"x"])
-    await r.admin.set_state("orders", State.ACTIVE)
+    await r.admin.update("orders", state=State.ACTIVE)
     await r.producer.refresh()
     await r.producer.publish("orders", b"x")
 

@@ -118,7 +118,7 @@ async def test_a_message_that_is_not_right_is_refused_alone(r: Rig, bad: str) ->
 
 async def test_topics_that_take_nothing_refuse_only_what_is_for_them(r: Rig) -> None:
     await r.topic("draining", 50)
-    await r.admin.set_state("draining", State.DRAINING)
+    await r.admin.update("draining", state=State.DRAINING)
     outcomes = await r.producer.send([Outgoing(topic, b"x") for topic in ("log", "missing", "draining", "log")])
     assert kinds(outcomes) == [str, errors.UnknownTopic, errors.TopicClosed, str]
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from emq.observe.planned import Planned
     from emq.runtime.settings import Settings
 
+ACTOR = "command line"
+"""What audit logs have for changes by commands."""
+
 _Listed = TypeVar("_Listed", "Letter", "Planned")
 
 LISTED_BYTES = 64 << 20
@@ -70,7 +73,9 @@ class Session:
         from emq.app import App
         from emq.trail.sink import NullTrail
 
-        return App(options=self.settings, trail=None if recorded else NullTrail(), patient=patient, create=create)
+        app = App(options=self.settings, trail=None if recorded else NullTrail(), patient=patient, create=create)
+        app.operator = ACTOR
+        return app
 
     def show(self, data: object, human: Callable[[], RenderableType]) -> None:
         """Print `data` as one JSON document with `--json`, else the result of `human`.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -16,11 +16,6 @@ from emq.timetable import delay_levels
 from emq.topics import changing, families, secret_attributes
 from emq.topics.model import DEFAULT_GROUP_QPS, Kind, Topic, TopicOptions, called
 from emq_cli import output, times
-
-if TYPE_CHECKING:
-    import sqlalchemy as sa
-
-    from emq.app import App
 
 ATTRIBUTE = "attributes."
 ROCKETMQ = "rocketmq"
@@ -137,20 +132,6 @@ def stored(topic: Topic, settings: Settings) -> Topic:
     for extension in extending.extensions():
         topic = extension.stored(topic, settings)
     return topic
-
-
-async def noted(
-    opened: App, topic: Topic, settings: Mapping[str, Any], attributes: Mapping[str, str]
-) -> Callable[[sa.Connection], None] | None:
-    """Return what notes a change of a topic in the transaction of the change; see `Extension.noted`."""
-    found = [await e.noted(opened, topic, settings, attributes) for e in extending.extensions()]
-    notes = [note for note in found if note is not None]
-
-    def note_all(connection: sa.Connection) -> None:
-        for note in notes:
-            note(connection)
-
-    return note_all if notes else None
 
 
 def taker() -> extending.Extension:

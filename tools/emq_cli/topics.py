@@ -199,8 +199,7 @@ async def set_(
                 changed = msgspec.structs.replace(topic, options=options)
                 topic_settings.check(changed, session.settings, given.attributes)
                 changes["attributes"] = topic_settings.stored(changed, session.settings).options.attributes
-            also = await topic_settings.noted(opened, topic, given.settings, given.attributes)
-            return await opened.admin.update(name, also=also, **changes)
+            return await opened.update_topic(name, **changes)
 
         if is_pattern(pattern):
             question = f"Set {' '.join(map(topic_settings.without_secret, settings))} for"
@@ -363,13 +362,11 @@ async def _set_state(
     session: Session, pattern: str, yes: bool, question: str, done: str, state: str, text: str
 ) -> None:
     from emq.topics.model import State
-    from emq_cli import topic_settings
 
     async with session.app() as opened:
 
         async def set_one(name: str) -> Topic:
-            also = await topic_settings.noted(opened, await opened.catalog.get(name), {"state": state}, {})
-            return await opened.admin.set_state(name, State(state), also=also)
+            return await opened.update_topic(name, state=State(state))
 
         if is_pattern(pattern):
             await many_topics.change(session, opened, pattern, question, done, set_one, yes)

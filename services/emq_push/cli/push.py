@@ -14,14 +14,11 @@ from emq.runtime import documents, errors
 from emq_cli import output, times
 from emq_cli.entry import Room
 from emq_cli.extras import needing
-from emq_cli.session import Session, command
+from emq_cli.session import ACTOR, Session, command
 
 if TYPE_CHECKING:
     from emq import App
     from emq_push.service.service import PushService
-
-ACTOR = "command line"
-"""What the audit log has for changes by these commands."""
 
 app = typer.Typer(
     cls=Room,

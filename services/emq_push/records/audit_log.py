@@ -15,7 +15,7 @@ from emq_push.records.tables import audit_log as table
 class Entry(msgspec.Struct, frozen=True):
     """Attributes:
     tenant: empty for a change of no tenant.
-    actor: id and name of the key, or "command line".
+    actor: id and name of the key, "command line", or "app" for changes in code.
     action: such as "endpoint.changed".
     target: id of what was changed.
     changes: the new values, without secrets.

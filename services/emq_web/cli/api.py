@@ -14,7 +14,7 @@ from emq_cli import output
 from emq_cli.arguments import LOGGING, Yes
 from emq_cli.entry import Room
 from emq_cli.extras import needing
-from emq_cli.session import Session, command
+from emq_cli.session import ACTOR, Session, command
 
 if TYPE_CHECKING:
     from emq import App
@@ -47,9 +47,6 @@ class Role(enum.StrEnum):
     SEND = "send"
     MANAGE = "manage"
 
-
-ACTOR = "command line"
-"""What the audit log has for changes by these commands."""
 
 keys = typer.Typer(cls=Room, help="Make, list and delete bearer keys for the API.")
 

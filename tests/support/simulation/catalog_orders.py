@@ -50,7 +50,7 @@ class CatalogOrders:
         async with self.lock:
             self._pauses += 1
             if self._pauses == 1:
-                await self._cluster.admin.set_state(VARIED, State.PAUSED)
+                await self._cluster.admin.update(VARIED, state=State.PAUSED)
                 self._evidence.note(VARIED, "paused")
                 self._evidence.paused.append((VARIED, self._evidence.now, math.inf))
 
@@ -61,7 +61,7 @@ class CatalogOrders:
             if self._pauses == 0:
                 _, since, _ = self._evidence.paused[-1]
                 self._evidence.paused[-1] = VARIED, since, self._evidence.now
-                await self._cluster.admin.set_state(VARIED, State.ACTIVE)
+                await self._cluster.admin.update(VARIED, state=State.ACTIVE)
                 self._evidence.note(VARIED, "goes on")
 
     async def set_qps(self, name: str, qps: float) -> None:
@@ -162,7 +162,7 @@ class CatalogOrders:
                 self._evidence.note(name, f"qps is {topic.qps} again, after {found.qps}")
                 await self._cluster.admin.update(name, qps=topic.qps)
             if found.state is not topic.state:
-                await self._cluster.admin.set_state(name, topic.state)
+                await self._cluster.admin.update(name, state=topic.state)
                 self._evidence.note(name, f"is {topic.state} again")
         await self._cluster.look_at_quotas()
 

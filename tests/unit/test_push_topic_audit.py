@@ -1,4 +1,4 @@
-"""The audit log of the push service has what `emq topic` changes of its endpoints' topics."""
+"""The audit log of the push service has what `emq topic` and programs change of its endpoints' topics."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from emq import App
+from emq import App, Client
+from emq.runtime import errors
 from emq_push.records.tenants import TenantSettings
 from emq_push.service.service import PushService
 from support.emq_shell import Shell, opened, shell
@@ -82,3 +84,65 @@ def test_another_rate_on_the_command_line_resets_nothing(emq: Shell) -> None:
     assert found["delete_on_success"] is True
     emq("push tenant acme --qps 9", "--name", "")
     assert emq.json("push tenants")[0]["name"] == ""
+
+
+def test_the_app_and_its_client_leave_the_same_entries(emq: Shell) -> None:
+    emq("push tenant acme --qps 5")
+    endpoint = emq.json("push endpoint acme http://127.0.0.1:9/")["id"]
+    topic = f"acme.{endpoint}"
+
+    async def change(app: App) -> None:
+        attributes = {**(await app.catalog.get(topic)).options.attributes, "push.batch": "50"}
+        await app.update_topic(topic, handler_timeout_s=30.0, attributes={**attributes, "push.secret": SECRET})
+        await app.pause(topic)
+        await app.resume(topic)
+        await app.drain(topic)
+
+    opened(change)
+    with Client("sqlite:///emq.db") as client:
+        client.resume(topic)
+        client.create_topic(topic, 3, update=True)
+    changes = [
+        {"handler_timeout_s": 30.0, "push.batch": "50", "push.secret": "***"},
+        {"state": "paused"},
+        {"state": "active"},
+        {"state": "draining"},
+        {"state": "active"},
+        {"qps": 3.0},
+    ]
+    assert entries() == [("acme", "app", endpoint, each) for each in changes]
+
+
+def test_all_options_at_once_leave_no_secret_either(emq: Shell) -> None:
+    emq("push tenant acme --qps 5")
+    topic = f"acme.{emq.json('push endpoint acme http://127.0.0.1:9/')['id']}"
+
+    async def change(app: App) -> None:
+        options = (await app.catalog.get(topic)).options
+        attributes = {**options.attributes, "push.secret": SECRET}
+        options = msgspec.structs.replace(options, attributes=attributes, max_attempts=3)
+        await app.update_topic(topic, options=options)  # type: ignore[call-arg]
+
+    opened(change)
+    [(_, _, _, changes)] = entries()
+    assert (changes["push.secret"], changes["max_attempts"]) == ("***", 3)
+    assert SECRET not in str(changes)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"nothing": 1}, {"attributes": {"a": 1}}, {"attributes": None}, {"priorities": ["a"]}, {"qps": "x"}]
+)
+def test_a_wrong_change_in_code_is_refused_as_for_any_topic(emq: Shell, wrong: dict[str, Any]) -> None:
+    emq("push tenant acme --qps 5")
+    topic = f"acme.{emq.json('push endpoint acme http://127.0.0.1:9/')['id']}"
+
+    async def change(app: App) -> None:
+        await app.create_topic("plain", 5)
+        with pytest.raises(errors.InvalidTopic) as plain:
+            await app.update_topic("plain", **wrong)
+        with pytest.raises(errors.InvalidTopic) as refused:
+            await app.update_topic(topic, **wrong)
+        assert str(refused.value).replace(topic, "plain") == str(plain.value)
+
+    opened(change)
+    assert entries() == []
