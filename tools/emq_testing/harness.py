@@ -10,28 +10,22 @@ import functools
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from emq import App, Message
 from emq.groups.owned import OwnedGroup
 from emq.host.handlers import Binding
 from emq.host.host import Host
-from emq.producer import checks
-from emq.runtime import errors, settings
+from emq.runtime import settings
 from emq.runtime.clock import SystemClock
 from emq_testing import left as rest
+from emq_testing import publishes
 from emq_testing.database import VirtualDatabase
 from emq_testing.left import Left, NotSettled
 from emq_testing.outside import RealWork
 from emq_testing.record import Failure, Published, Record
 from emq_testing.virtual_time import VirtualTime, installed
-
-REMEDY = (
-    "in a test, as in production, a topic is there once somebody makes it: declare a family in the app "
-    "(`app.family(...)`), or create the topic in the test (`await app.create_topic(...)`)"
-)
-"""The note of an `UnknownTopic` in a test."""
 
 SETTLE_S = 300.0
 """Virtual seconds for which `settled` waits."""
@@ -94,7 +88,7 @@ class Harness:
     ) -> None:
         self.app = app
         self._overrides = overrides or {}
-        self._start = start
+        self._start = start if start is None or start.tzinfo else start.replace(tzinfo=datetime.UTC)
         self._patience_s = patience_s
         self._changed = asyncio.Event()
         self._record = Record(self._changed.set)
@@ -302,7 +296,7 @@ class Harness:
     def _set_up(self, stack: contextlib.AsyncExitStack) -> None:
         """Give the app a store, a database and a time of its own, until the stack ends."""
         app, virtual = self.app, self._time
-        begin_s = time.time() if self._start is None else _in_utc(self._start).timestamp()
+        begin_s = time.time() if self._start is None else self._start.timestamp()
         begin_ns, begun_s = int(begin_s) * 1_000_000_000 + 250_000_000, virtual.now
 
         def wall_ns() -> int:
@@ -350,7 +344,7 @@ class Harness:
             self._running -= 1
 
     async def _with_listening(self, start_hooks: Callable[[], Awaitable[None]]) -> None:
-        self._listen_to_producer()
+        publishes.watch(self.app.producer, self._record)
         await start_hooks()
 
     async def _outside_of_engine(self, step: Callable[[], Awaitable[object]]) -> object:
@@ -392,42 +386,6 @@ class Harness:
             failed(group, message, failure)
 
         settler.failed = listening  # type: ignore[method-assign, assignment]
-
-    def _listen_to_producer(self) -> None:
-        producer: Any = self.app.producer
-        publish, publish_many, schedule = producer.publish, producer.publish_many, producer.schedule
-
-        async def known(call: Callable[..., Awaitable[Any]], topic: str, *arguments: Any, **options: Any) -> Any:
-            producer._router._checked_at = 0.0  # by a real clock, so in virtual time its view would never be too old
-            try:
-                return await call(topic, *arguments, **options)
-            except errors.UnknownTopic as exc:
-                if REMEDY not in getattr(exc, "__notes__", ()):  # calls at the same time share an error
-                    exc.add_note(REMEDY)
-                raise
-
-        async def one(topic: str, payload: Any, **options: Any) -> Any:
-            id_ = await known(publish, topic, payload, **options)
-            self._record.published.append(Published(id_, topic, payload, _given(options)))
-            return id_
-
-        async def many(topic: str, payloads: Iterable[Any], **options: Any) -> Any:
-            payloads = checks.listed(payloads)
-            ids = await known(publish_many, topic, payloads, **options)
-            told = (Published(i, topic, p, _given(options)) for i, p in zip(ids, payloads, strict=True))
-            self._record.published.extend(told)
-            return ids
-
-        producer.publish, producer.publish_many = one, many
-        producer.schedule = functools.partial(known, schedule)
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _in_utc(moment: datetime.datetime) -> datetime.datetime:
-    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
 
 
 def _replace(stack: contextlib.AsyncExitStack, target: Any, name: str, value: Any) -> None:
