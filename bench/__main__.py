@@ -14,7 +14,8 @@ import rich.table
 import uvloop
 
 from bench.support.figures import Benchmark, Figure, holds
-from bench.support.stage import STORES, Stage
+from bench.support.stage import STORES, Stage, kind_of
+from emq.runtime import passwords
 from emq.runtime.errors import EMQError
 
 NAMES = {
@@ -29,6 +30,7 @@ NAMES = {
     "trail": "engine",
     "publish": "engine",
     "topics": "engine",
+    "tenants": "tenants",
     "caps": "engine",
     "isolation": "engine",
     "rmq": "sorted",
@@ -56,11 +58,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in [name for name in NAMES if name == next(iter(arguments), None)] or NAMES:
         module = importlib.import_module(f"bench.{NAMES[name]}.{name.replace('-', '_')}")
         benchmarks[name] = module.BENCHMARK
-        command = commands.add_parser(name, help=(module.__doc__ or "").splitlines()[0])
+        # The defaults depend on `--short`, so it cannot be abbreviated.
+        command = commands.add_parser(name, help=(module.__doc__ or "").splitlines()[0], allow_abbrev=False)
         first = module.BENCHMARK.stores[0]
-        command.add_argument("--store", choices=STORES, default=first, help=f"default: {first}")
+        kinds = ", ".join(STORES)
+        text = f"a new store ({kinds}), or the URL of an empty one that is there (default: {first})"
+        command.add_argument("--store", default=first, help=text)
+        text = "URL of an empty catalog that is there (default: a new SQLite file)"
+        command.add_argument("--database", default="", help=text)
         command.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-        for option, default, text in module.BENCHMARK.options:
+        if module.BENCHMARK.short:
+            command.add_argument("--short", action="store_true", help="small defaults, for two cores and for tests")
+        short = module.BENCHMARK.short if "--short" in arguments else {}
+        for option, usual, text in module.BENCHMARK.options:
+            default = short.get(option, usual)
             if default is False:
                 command.add_argument(f"--{option}", action="store_true", help=text)
             else:
@@ -69,11 +80,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 )
     args = parser.parse_args(argv)
     benchmark = benchmarks[args.name]
-    if args.store not in benchmark.stores:
-        parser.error(f"benchmark {args.name!r} runs on {', '.join(benchmark.stores)}, not on {args.store!r}")
+    if kind_of(args.store) not in benchmark.stores:
+        known = ", ".join(benchmark.stores)
+        parser.error(f"benchmark {args.name!r} runs on {known}, not on {passwords.hide_password(args.store)!r}")
     options = {option.replace("-", "_"): getattr(args, option.replace("-", "_")) for option, _, _ in benchmark.options}
     try:
-        with Stage(args.store, quiet=args.json) as stage:
+        with Stage(args.store, args.database, quiet=args.json) as stage:
             values: dict[str, Any] = uvloop.run(benchmark.run(stage, **options))
     except EMQError as exc:
         print(f"bench {args.name}: {exc}", file=sys.stderr)
@@ -81,10 +93,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"bench {args.name}: interrupted", file=sys.stderr)
         return 1
+    options = benchmark.concerning(options)
     if args.json:
-        print(json.dumps({"bench": args.name, "store": args.store, **options, **values}))
+        print(json.dumps({"bench": args.name, "store": stage.store, **options, **values}))
     else:
-        _print(args.name, args.store, options, benchmark.figures, values)
+        _print(args.name, stage.store, options, benchmark.figures, values)
     return 0
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 _RELATIONS = {">=": operator.ge, "<=": operator.le, "<": operator.lt, "==": operator.eq}
@@ -25,12 +25,16 @@ class Benchmark:
         options: (name, default, help) of each command-line option.
         figures: the figures that have a bound.
         stores: the stores for which the benchmark makes sense.
+        concerning: returns the options by which a run goes, of all options; the others are not shown with its figures.
+        short: the defaults that `--short` has instead, by option; without any there is no `--short`.
     """
 
     run: Callable[..., Coroutine[Any, Any, dict[str, Any]]]
     options: Sequence[tuple[str, Any, str]] = ()
     figures: Sequence[Figure] = ()
     stores: Sequence[str] = ("redis", "sqlite", "memory", "postgres")
+    concerning: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    short: Mapping[str, Any] = field(default_factory=dict)
 
 
 def holds(figure: Figure, value: float) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
 import logging
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
 
 import psutil
 import rich.console
+import rich.progress
 import uvloop
 
 import emq
@@ -21,18 +24,42 @@ from emq.runtime.settings import Settings
 from emq.topics.model import Topic
 
 STORES = ("redis", "sqlite", "memory", "postgres")
+_KINDS = {"redis": "redis", "rediss": "redis", "sqlite": "sqlite", "postgresql": "postgres"}
 UNLIMITED = 1e6
 """A quota that no benchmark reaches, in starts a second."""
+
+BAR = (
+    rich.progress.TextColumn("{task.description}"),
+    rich.progress.BarColumn(),
+    rich.progress.MofNCompleteColumn(),
+    rich.progress.TimeElapsedColumn(),
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Stage:
-    """Starts the store's server, and stops it at exit. The catalog is an SQLite file in a temporary directory."""
+def kind_of(store: str) -> str:
+    """Return the kind of a store that is given by its kind or its URL; the empty string for a URL of no kind here."""
+    return _KINDS.get(store.partition(":")[0], "") if ":" in store else store
 
-    def __init__(self, store: str, *, quiet: bool = False) -> None:
-        self.store = store
+
+class Stage:
+    """Starts the store's server, and stops it at exit. The catalog is an SQLite file in a temporary directory.
+
+    Args:
+        store: a kind of `STORES`, or the URL of a store that is there; that has no server here, and what a run leaves
+            in it stays.
+        database: the URL of a catalog that is there; empty for a new file.
+
+    Attributes:
+        store: the kind of the store.
+    """
+
+    def __init__(self, store: str, database: str = "", *, quiet: bool = False) -> None:
+        self.store = kind_of(store)
+        self._given = store if ":" in store else ""
+        self._given_database = database
         self.server: servers.Server | None = None
         self._stack = contextlib.ExitStack()
         self._console = rich.console.Console(stderr=True, quiet=quiet)
@@ -40,9 +67,12 @@ class Stage:
     def __enter__(self) -> Self:
         logging.basicConfig(level=logging.WARNING)
         directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="emq-bench-"))
-        self.database = f"sqlite:///{directory}/catalog.db"
+        self.directory = Path(directory)
+        self.database = self._given_database or f"sqlite:///{directory}/catalog.db"
         query = f"?max_queue_qps={UNLIMITED:.0f}"
-        if self.store == "redis":
+        if self._given:
+            self.url = self._given if "?" in self._given else self._given + query
+        elif self.store == "redis":
             self.server = self._stack.enter_context(servers.start_redis())
             self.url = self.server.url + query
         elif self.store == "postgres":
@@ -64,6 +94,24 @@ class Stage:
         """Print a line about the progress."""
         self._console.print(f"[dim]{text}[/]")
 
+    @contextlib.asynccontextmanager
+    async def progress(self, text: str, total: int, done: Callable[[], int]) -> AsyncIterator[None]:
+        """Show a bar during the block, which asks `done` every second how much is done."""
+        with rich.progress.Progress(*BAR, console=self._console) as shown:
+            task = shown.add_task(text, total=total)
+
+            async def watch() -> None:
+                while True:
+                    shown.update(task, completed=done())
+                    await asyncio.sleep(1.0)
+
+            watching = asyncio.create_task(watch())
+            try:
+                yield
+            finally:
+                watching.cancel()
+                shown.update(task, completed=done())
+
     async def elsewhere(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Await `function` in a child process, so that this process's memory and CPU do not include the function's.
 
@@ -73,8 +121,6 @@ class Stage:
             return await function(*args, **kwargs)
         context = multiprocessing.get_context("spawn")
         with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
-            import asyncio
-
             return await asyncio.get_running_loop().run_in_executor(pool, _run, function, args, kwargs)
 
     def server_cpu_s(self) -> float:
