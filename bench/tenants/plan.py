@@ -18,7 +18,7 @@ from emq.allocation.records import Pointer, Record, Running
 from emq.runtime import plurals
 
 OPTIONS = (
-    ("tenants", 2_000_000, 1_000, "tenants, each of one group"),
+    ("tenants", 1_000_000, 1_000, "tenants, each of one group"),
     ("hosts", 1_000, 10, "hosts, before one joins"),
 )
 
