@@ -54,6 +54,7 @@ class Stage:
 
     Attributes:
         store: the kind of the store.
+        directory: a temporary directory of this run.
     """
 
     def __init__(self, store: str, database: str = "", *, quiet: bool = False) -> None:

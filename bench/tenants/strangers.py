@@ -97,10 +97,12 @@ async def run(
             bare, began_s = host.rss_bytes, time.monotonic()
             sleepers = Sleepers(app, host)
             async with stage.progress("touched and asleep again", names, lambda: sleepers.slept):
-                await asyncio.gather(
-                    stage.elsewhere(publisher, stage.url, stage.database, names, batch, at_once, host.waits),
-                    sleepers.until_all_sleep(names, patience),
-                )
+                sleeping = asyncio.create_task(sleepers.until_all_sleep(names, patience))
+                try:
+                    await stage.elsewhere(publisher, stage.url, stage.database, names, batch, at_once, host.waits)
+                    await sleeping
+                finally:
+                    sleeping.cancel()
             took_s = time.monotonic() - began_s
             asleep = (await traces.found(app, stage)).beyond(before)
             left, rss = asleep, host.rss_bytes

@@ -13,6 +13,7 @@ import emq
 from bench.support.stage import Stage
 from bench.tenants import family
 from emq.database import Database, tables, urls
+from emq.database.database import LONG_S
 from emq_stores.redis import keys
 from emq_stores.sql.tables import STORE
 from emq_stores.sql.tables import metadata as of_store
@@ -43,7 +44,9 @@ def text(places: Mapping[str, int]) -> str:
 
 
 async def found(app: emq.App, stage: Stage) -> Traces:
-    rows = await app.database.run(lambda connection: _rows(connection, tables.metadata, nameless=False))
+    rows = await app.database.run(
+        lambda connection: _rows(connection, tables.metadata, nameless=False), read_only=True, deadline_s=LONG_S
+    )
     return Traces(await (_in_redis(stage.url) if stage.store == "redis" else _in_sql(stage.url)), rows)
 
 
@@ -68,7 +71,9 @@ async def _in_sql(url: str) -> Counter[str]:
     plain = urls.parse(url).difference_update_query(["max_queue_qps"]).render_as_string(hide_password=False)
     database = await Database.open(plain, STORE, create=False)
     try:
-        return await database.run(lambda connection: _rows(connection, of_store, nameless=True))
+        return await database.run(
+            lambda connection: _rows(connection, of_store, nameless=True), read_only=True, deadline_s=LONG_S
+        )
     finally:
         await database.close()
 

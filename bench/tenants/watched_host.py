@@ -91,4 +91,10 @@ class WatchedHost:
 def watched(stage: Stage, patience_s: float) -> Iterator[WatchedHost]:
     """Give a host that is not started yet; no process outlives the block."""
     with Crew("bench.tenants.host_process", stage.directory) as crew:
-        yield WatchedHost(stage, crew, patience_s)
+        try:
+            yield WatchedHost(stage, crew, patience_s)
+        except InvalidRun:
+            for host in crew.hosts:
+                if not host.stopped:
+                    host.check()  # if it has ended, the end of its log says why
+            raise

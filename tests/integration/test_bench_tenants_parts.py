@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 
 from bench.cluster.crew import InvalidRun
+from bench.support.stage import Stage
 from bench.tenants import starts
 from bench.tenants.starts import StartFile
 from bench.tenants.waits import Waits
+from bench.tenants.watched_host import watched
 
 TIMEOUT_S = 300
 FIELDS = {
@@ -84,3 +87,17 @@ async def test_a_wait_ends_with_the_host_or_with_the_patience(tmp_path: Path, ho
     host.kill()
     with pytest.raises(InvalidRun, match="the host ended before 2 messages started"):
         await starts.reached(path, 2, Waits(host.pid, 300.0))
+
+
+async def failing_elsewhere(stage: Stage) -> None:
+    with watched(stage, TIMEOUT_S) as host:
+        with contextlib.suppress(InvalidRun):
+            await host.start()
+        raise InvalidRun("the host ended before it was ready")
+
+
+async def test_a_host_that_ends_by_itself_says_why(tmp_path: Path) -> None:
+    with Stage("sqlite", quiet=True) as stage:
+        stage.url = f"sqlite:///{tmp_path}/missing/store.db"
+        with pytest.raises(InvalidRun, match=r"ended with status 1:(?s:.)*missing"):
+            await failing_elsewhere(stage)
