@@ -17,7 +17,7 @@ from emq.producer.outcomes import Outcome
 from emq.producer.outgoing import Outgoing
 from emq.runtime import errors, settings
 from emq.runtime.environment import Environment
-from emq.topics import asking, families
+from emq.topics import families
 from emq.topics.families import Bounds, Family
 from emq.topics.option_types import FamilyArguments
 from emq.trail.sink import TrailSink
@@ -137,10 +137,11 @@ class App(OperatingApp):
         Args:
             name: a prefix and a star, such as `orders.*`.
             payload: the type of its messages' payloads, for type checkers; left out, they check nothing.
-            bounds: on what publishers may cause, and when an idle topic goes; see `emq.topics.families.Bounds`.
+            bounds: on what publishers may cause; see `emq.topics.families.Bounds`.
             update: if the family exists with other settings, give it and its topics these; else it keeps its own, and
                 a warning in the log names it.
-            settings: `qps`, the most starts a second of each topic, and as for `create_topic`.
+            settings: `qps`, the most starts a second of each topic, and as for `create_topic`. An idle topic sleeps
+                after `idle_s`, 300 unless given; None for never.
 
         Returns:
             What publishes to the topics of the family, and binds their handler.
@@ -161,7 +162,7 @@ class App(OperatingApp):
             raise errors.InvalidSettings(
                 f"family {name!r}: payload {signatures.shown(payload)}: {exc}; give a type that `publish` takes"
             ) from exc
-        wanted = families.checked(Family(asking.topic_of(families.of_prefix(name), settings), bounds or Bounds()))
+        wanted = families.checked(Family(families.asked(families.of_prefix(name), settings), bounds or Bounds()))
         if any(one.family.name == name for one in self.declared):
             raise errors.InvalidTopic(f"family {name!r}: this app has declared it already; declare it once")
         self.declared.append(Declared(wanted, update))

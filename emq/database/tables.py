@@ -9,6 +9,9 @@ metadata = sa.MetaData()
 # Names that begin alike are a range of the key, so every database must sort them as Python does.
 _Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
+TOMBSTONE, AWAKE, ASLEEP = 0, 1, 2
+"""Values of the column `live` of topics."""
+
 topics = sa.Table(
     "emq_topics",
     metadata,
@@ -16,15 +19,12 @@ topics = sa.Table(
     sa.Column("name", _Name, primary_key=True),
     sa.Column("body", sa.Text, nullable=False, comment="the topic as JSON; empty in a tombstone"),
     sa.Column("version", sa.BigInteger, nullable=False, comment="catalog version at which the row last changed"),
-    sa.Column("live", sa.Integer, nullable=False, comment="0 marks a tombstone"),
-    sa.Column("deleted_at", sa.BigInteger, nullable=False, comment="catalog version of its last deletion, or 0"),
-    sa.Index("emq_topics_version", "environment", "version"),
-    sa.Index(
-        "emq_topics_buried",
-        *("environment", "version"),
-        sqlite_where=sa.text("live = 0"),
-        postgresql_where=sa.text("live = 0"),
+    sa.Column("live", sa.Integer, nullable=False, comment="TOMBSTONE, AWAKE or ASLEEP"),
+    sa.Column(
+        "deleted_at", sa.BigInteger, nullable=False, comment="version at which it last ended or fell asleep, or 0"
     ),
+    sa.Index("emq_topics_version", "environment", "version"),
+    sa.Index("emq_topics_live", "environment", "live", "version"),
     sqlite_with_rowid=False,
 )
 
@@ -34,7 +34,7 @@ families = sa.Table(
     sa.Column("environment", sa.Text, primary_key=True),
     sa.Column("name", _Name, primary_key=True, comment="a prefix and a star"),
     sa.Column("body", sa.Text, nullable=False, comment="the family as JSON"),
-    sa.Column("live", sa.BigInteger, nullable=False, comment="number of its topics"),
+    sa.Column("live", sa.BigInteger, nullable=False, comment="number of its topics that are awake"),
     sqlite_with_rowid=False,
 )
 

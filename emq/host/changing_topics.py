@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 
 from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.topics.model import Topic
+from emq.topics.model import State, Topic
 
 
 class _Names:
@@ -32,8 +32,10 @@ class _Names:
 
 
 def may_sleep(topic: Topic) -> bool:
-    """Return True if a topic goes when it is empty and idle; see `emq.host.sleeping`."""
-    if not topic.family or topic.own or topic.shared_s:
+    """Return True if a topic falls asleep when it is empty and idle; see `emq.host.sleeping`."""
+    if topic.options.idle_s is None or topic.shared_s:
+        return False
+    if topic.state is not State.ACTIVE and (not topic.family or "state" in topic.own):  # not with its family
         return False
     return not topic.is_sorted or topic.options.merge == "key"
 
@@ -63,9 +65,8 @@ class ChangingTopics:
 
     def forget(self, name: str) -> None:
         """Forget a deleted topic."""
-        self._shrunk.note(name, is_one=False)
-        self._moving.note(name, is_one=False)
-        self._sleepy.note(name, is_one=False)
+        for names in (self._shrunk, self._moving, self._sleepy):
+            names.note(name, is_one=False)
 
     def shrunk(self) -> Iterator[Topic]:
         """Yield the topics with retired groups whose last group this host owns."""

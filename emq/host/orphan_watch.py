@@ -1,4 +1,7 @@
-"""The orphans loop: one host logs messages that nobody consumes, because the catalog does not know them."""
+"""The orphans loop: one host logs messages that nobody consumes, because the catalog does not know them.
+
+It wakes topics that sleep and hold messages: the database has lost that they woke.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ class OrphanWatch:
             return
         # A topic may be so new that this host does not know it yet.
         topics = {topic.name: topic for topic in await self._catalog.list()}
-        found = await orphans.find(self._store, topics)
+        found = await orphans.find(self._store, {n: topic for n, topic in topics.items() if not topic.asleep_s})
+        asleep = [one for one in found if one.topic in topics and topics[one.topic].asleep_s]
+        await self._catalog.families.make([one.topic for one in asleep])
+        found = [one for one in found if one not in asleep]
         told = orphans.told(found)
         if found and told != self._told:
             self._told = told

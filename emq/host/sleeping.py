@@ -1,9 +1,9 @@
-"""The sleeping loop: deletes topics of families that are empty and idle; the next publish makes them again."""
+"""The sleeping loop: puts topics to sleep that are empty and idle; the next publish wakes them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from emq.groups.owned import OwnedTopic
@@ -15,7 +15,6 @@ from emq.offsets.sleep import empty_ones, put_to_sleep
 from emq.quota.counter import own_counter
 from emq.runtime import errors, pace
 from emq.runtime.clock import Clock
-from emq.topics.families import Bounds
 from emq.topics.family_catalog import BURIED_S
 from emq.topics.model import Topic
 
@@ -47,16 +46,17 @@ class _Seen(NamedTuple):
 
 
 class Sleeping:
-    """Puts topics of families to sleep: those without settings of their own all of whose groups this host owns.
+    """Puts topics with an `idle_s` to sleep, all of whose groups this host owns.
 
     A pass over these topics compares what they have read and started with what they had at the pass before. A topic
-    that has done nothing for its family's `idle_s`, and for as long as it must stay itself (`_least_s`), is looked at
+    that has done nothing for its `idle_s`, and for as long as it must stay itself (`_least_s`), is looked at
     in the store, and put to sleep if it holds nothing (`emq.offsets.sleep`). If it holds something, such as a schedule
     or a dead letter, the host looks again after the same time. There is no timer for each topic, and no work for topics
-    of no family.
+    without an `idle_s`.
 
     Sorted topics sleep only with merge "key": other programs may write bare contents to slots, and know no catalog.
-    A topic that is the budget of others does not sleep. See also `is_safe`.
+    A topic that is the budget of others does not sleep, nor one that somebody has paused or drained by itself. See also
+    `is_safe`.
     """
 
     def __init__(
@@ -70,8 +70,6 @@ class Sleeping:
         self._assignments = assignments
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
-        self._bounds: Mapping[str, Bounds] = {}
-        self._bounds_version = -1
         self._buries_s: float | None = None
         self.slept = 0
 
@@ -81,7 +79,7 @@ class Sleeping:
         return not getattr(self._store.log, "forgets_seals", False)
 
     async def watch(self) -> None:
-        """Look at the topics of families, in passes. Ends by cancellation."""
+        """Look at the topics that may sleep, in passes. Ends by cancellation."""
         while True:
             if self._buries_s is None:
                 await self._known.until_some_sleep()
@@ -97,9 +95,10 @@ class Sleeping:
         for looked_at, owner in enumerate(self._known.sleepy(), 1):
             self._look(owner, seen, due)
             if len(due) >= AT_ONCE or looked_at % LOOKED_AT == 0:
-                await self._sleep_those_due(due)
+                await self._sleep(due)
+                due.clear()
                 await pace.rest(LOOK_S)
-        await self._sleep_those_due(due)
+        await self._sleep(due)
         self._seen = seen
 
     def _look(self, owner: OwnedTopic, seen: dict[str, _Seen], due: list[OwnedTopic]) -> None:
@@ -109,22 +108,12 @@ class Sleeping:
         before = self._seen.get(topic.name)
         if before is None or before.mark != mark or owner.in_flight:
             before = _Seen(mark, now_s)
-        bounds = self._bounds.get(topic.family)
-        idle_s = now_s - before.since_s
-        if bounds is None or bounds.idle_s is None or idle_s < max(bounds.idle_s, _least_s(topic)):
+        idle_s = topic.options.idle_s
+        if idle_s is None or now_s - before.since_s < max(idle_s, _least_s(topic)):
             seen[topic.name] = before
             return
         seen[topic.name] = _Seen(mark, now_s)  # if it holds something, look again when it has been idle as long again
         due.append(owner)
-
-    async def _sleep_those_due(self, due: list[OwnedTopic]) -> None:
-        if self._followed.version != self._bounds_version:
-            version, families = self._followed.version, await self._catalog.families.all()
-            self._bounds = {name: stored.family.bounds for name, stored in families.readable().items()}
-            self._bounds_version = version
-        for start in range(0, len(due), AT_ONCE):
-            await self._sleep(due[start : start + AT_ONCE])
-        due.clear()
 
     async def _sleep(self, owners: Sequence[OwnedTopic]) -> None:
         now_ms = int(self._clock.now() * 1000)

@@ -118,16 +118,16 @@ class Admin:
         await self.catalog.check_unnamed(topic)
         if force:
             return await self.delete_all([topic])
-        versions = await self.catalog.families.versions([name]) if topic.family else {}
+        versions = await self.catalog.families.versions([name], asleep=True) if topic.sleeps else {}
         held = await self.held([topic])
         if held or not await self._deletion.seal([topic], emptied=False) or (held := await self.held([topic])):
             await opening.open_all(self.store, [topic])
             messages = plurals.count(held, "message") if held else "messages"
             raise errors.StillConsumed(f"topic {name!r} still holds {messages}; drain it first, or delete with force")
-        if not topic.family:
+        if not topic.sleeps:
             await self._forget([topic])
             return 0
-        # A publish to a sealed topic of a family opens it, and writes its row first.
+        # A publish to a sealed topic that sleeps opens it, and writes its row first.
         await self._deletion.empty([topic])
         if not await self.catalog.families.forget(versions, await self._checkpoints.dropping()):
             await opening.open_all(self.store, [topic])

@@ -1,4 +1,4 @@
-"""Puts topics of families to sleep: deletes those that hold nothing; the next publish makes them again."""
+"""Puts topics to sleep that hold nothing; the next publish wakes them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from emq.topics.model import Topic
 async def put_to_sleep(
     store: Store, catalog: Catalog, checkpoints: CheckpointStore, topics: Sequence[Topic], now_ms: int
 ) -> set[str]:
-    """Delete those of the topics that hold nothing at all; return their names.
+    """Put those of the topics to sleep that hold nothing at all; return their names.
 
     The store seals lanes, slots and queues, but no queue that holds a message. Then everything is counted once more:
-    from now on nobody adds anything. At last the catalog forgets the topics, but none whose row somebody has written
+    from now on nobody adds anything. At last the catalog has the topics asleep, but none whose row somebody has written
     since before the first count.
 
-    So a publish at the same moment wins. The store refuses it; its producer reads the catalog again, and finds the
-    topic gone, or it writes the topic's row and opens the queues (`FamilyCatalog.awaken`).
+    So a publish at the same moment wins. The store refuses it; its producer reads the catalog again, and wakes the
+    topic, or it writes the topic's row and opens the queues (`FamilyCatalog.awaken`).
 
     Raises:
         StoreUnavailable, StoreFull, DatabaseUnavailable: try again later. Topics may be sealed until somebody publishes
@@ -42,8 +42,8 @@ async def put_to_sleep(
     if not still:
         return set()
     drop = await checkpoints.dropping()
-    # If the answer is lost, the topics may be gone. So they stay sealed: whoever publishes to one opens it.
-    gone = await catalog.families.forget({topic.name: versions[topic.name] for topic in still}, drop)
+    # If the answer is lost, the topics may sleep. So they stay sealed: whoever publishes to one opens it.
+    gone = await catalog.families.sleep({topic.name: versions[topic.name] for topic in still}, drop)
     await opening.opened(store, [topic for topic in still if topic.name not in gone])
     await deletion.forget_taken(store, [topic for topic in still if topic.name in gone])
     return gone

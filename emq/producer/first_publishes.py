@@ -1,4 +1,4 @@
-"""The first publish to a name below a family: makes the topic."""
+"""The first publish to a topic that sleeps, or to a name below a family: wakes or makes the topic."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ AT_ONCE = 5_000
 """Most topics made in one transaction."""
 
 Made = Mapping[str, Topic | errors.EMQError]
-"""Topics by name; the error for a name that its family refuses; no entry for a name below no family."""
+"""Topics by name; the error for a name that is refused; no entry for one below no family that is no topic."""
 
 
 class FirstPublishes:
-    """Makes the topics of names that the catalog does not know and that lie below a family.
+    """Wakes topics, and makes those of names that the catalog does not know and that lie below a family.
 
     Names that are wanted while a transaction is under way share the next one, so a flood of new names costs few
     transactions. The catalog is changed first; then the store opens queues that an earlier topic of the name left
@@ -34,7 +34,7 @@ class FirstPublishes:
         self._rounds = Rounds(self._make_all, "making of topics")
 
     async def make(self, names: Collection[str]) -> Made:
-        """Make the topics of names that lie below a family; see `FamilyCatalog.make`.
+        """Wake or make topics; see `FamilyCatalog.make`.
 
         Raises:
             DatabaseUnavailable, StoreUnavailable: nothing was published; try again later.
@@ -54,10 +54,10 @@ class FirstPublishes:
         return made
 
     async def awaken(self, name: str) -> None:
-        """Open a topic of a family that takes no messages although the catalog has it.
+        """Open a topic that takes no messages although the catalog has it, awake.
 
         Its host may be putting the topic to sleep, or somebody died in the middle of that, or before he opened it. The
-        catalog is changed first, so that a host that puts it to sleep gives up; see `FamilyCatalog.forget`.
+        catalog is changed first, so that a host that puts it to sleep gives up; see `FamilyCatalog.sleep`.
         """
         topic = await self._catalog.families.awaken(name)
         if topic is not None:

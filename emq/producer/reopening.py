@@ -52,12 +52,12 @@ class Reopening:
     async def look(self, name: str, tries: int) -> Route:
         """Return the topic's newest route after its queues, lanes or slots have refused `tries` times.
 
-        A topic of a family that still refuses is opened here: nobody else may be there to do it.
+        A topic that sleeps, and still refuses, is opened here: nobody else may be there to do it.
         """
         await pause(tries)
         await self._router.refresh()
         route = await self._router.route(name)
-        if tries > 1 and route.topic.family:
+        if tries > 1 and route.topic.sleeps:
             async with self._opening:
                 await self._first.awaken(name)
         return route

@@ -47,7 +47,8 @@ class Router:
     reading, which first looks at the catalog's version. If the version has moved, the reading asks which topics have
     changed since, and reads again those that are known. A publish to a known topic waits for a look when the last one
     is `CATALOG_POLL_S` old. Who waits stands in the topic's line, so no publish overtakes another one to its topic.
-    Names of no topic are refused, and not kept; those below a family become topics first (`FirstPublishes`).
+    Names of no topic are refused, and not kept. Topics that sleep wake first, and names below a family become topics
+    (`FirstPublishes`).
 
     While the database is away, messages are routed by the catalog as last seen, for at most `STALE_S`, and only to
     topics to which this process has published before. This is safe: a topic changes only in the database, and groups
@@ -133,7 +134,7 @@ class Router:
     async def _begun(
         self, names: Sequence[str], read: Mapping[str, Route]
     ) -> tuple[Mapping[str, Route], Mapping[str, errors.EMQError]]:
-        """Make the topics of names below a family.
+        """Wake topics, and make those of names below a family.
 
         Returns:
             The routes of `read` and of the topics made, and the errors for names that cannot be made.
@@ -269,7 +270,7 @@ class Router:
         return await self._catalog.changes_of(self._version)
 
     async def _learn(self, names: Sequence[str], deleted: Collection[str] = ()) -> dict[str, Route]:
-        """Read topics, and return the routes of those that exist.
+        """Read topics, and return the routes of those that are awake.
 
         Args:
             deleted: names of topics that were deleted, and perhaps created again, since they were read.
@@ -288,7 +289,7 @@ class Router:
     def _keep(self, name: str, topic: Topic | None, is_another: bool) -> Route | None:
         """Keep a topic as it was read; return its route."""
         before = None if is_another else self._routes.get(name)
-        if topic is None:
+        if topic is None or topic.asleep_s:
             self._routes.pop(name, None)
             return None
         if before is not None and before.topic == topic:

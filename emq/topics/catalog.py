@@ -115,7 +115,7 @@ class Catalog(CatalogReading):
             new, named = change.begun(absent, {})
             change.save([*new, *named])
             present |= {topic.name: topic for topic in named if topic.name in present}
-            both = {topic.name: topic for topic in new} | present
+            both = present | {topic.name: topic for topic in new}
             return [both[topic.name] for topic in topics]
 
         return await self.write_rows(create)

@@ -10,7 +10,7 @@ import msgspec
 from emq.topics import budgets, changing, families
 from emq.topics.catalog_rows import TopicRows
 from emq.topics.families import Family
-from emq.topics.family_rows import Stored, counts
+from emq.topics.family_rows import Stored
 from emq.topics.model import Topic
 
 
@@ -46,24 +46,28 @@ class CatalogChange:
     def begun(self, topics: Sequence[Topic], known: Mapping[str, Topic]) -> tuple[Sequence[Topic], Sequence[Topic]]:
         """Return new topics with their first layouts and divisions, kept apart from deleted topics of the same names.
 
-        Also returns the budgets above them that change.
+        A topic that sleeps becomes a new one; so do budgets above the topics that sleep, which follow the topics. Also
+        returns the budgets above them that change.
 
         The database may have lost a former topic whose messages and queues still have layouts. These are lower than any
         new layout, since its number is at least the time of day.
 
         Args:
-            topics: to be created.
+            topics: to be created, or to wake.
             known: topics that this change has changed already, by name.
         """
-        buried = self.rows.buried(topic.name for topic in topics)
         above = self.rows.budgets_above(topics)
-        timely = buried or above or any(t.options.budget or t.qps < 1 for t in topics)
+        asleep = [known.get(name, topic) for name, topic in above.items() if topic.asleep_s]  # hosts must know them now
+        topics = [*{topic.name: topic for topic in (*topics, *asleep)}.values()]
+        there = {name: topic for name, topic in {**above, **known}.items() if not topic.asleep_s}
+        ended_s = self.rows.buried(topic.name for topic in topics)
+        ended_s |= {topic.name: topic.asleep_s for topic in topics if topic.asleep_s}
+        timely = ended_s or above or any(t.options.budget or t.qps < 1 for t in topics)
         now_s = self.now_s if timely else 0.0
-        new = [t if t.is_sorted else msgspec.structs.replace(t, layout=self.layout) for t in topics]
-        new = [changing.again(t, self.layout, buried[t.name], now_s) if t.name in buried else t for t in new]
-        new, named = budgets.begun(new, {**above, **known}, now_s)
-        for family, more in counts(new).items():
-            self.rows.families.count(family, more)
+        new = [msgspec.structs.replace(t, layout=0 if t.is_sorted else self.layout, asleep_s=0.0) for t in topics]
+        new = [changing.again(t, self.layout, ended_s[t.name], now_s) if t.name in ended_s else t for t in new]
+        new, named = budgets.begun(new, there, now_s)
+        self.rows.families.count(new, 1)
         return [changing.created(topic, now_s) for topic in new], named
 
     def before_ms(self, age_s: float) -> int:
@@ -76,8 +80,13 @@ class CatalogChange:
     def bury(self, topics: Sequence[Topic]) -> None:
         """Delete topics; see `TopicRows.bury`."""
         self.rows.bury(self.version, [topic.name for topic in topics], self.now_s)
-        for family, fewer in counts(topics).items():
-            self.rows.families.count(family, -fewer)
+        self.rows.families.count([topic for topic in topics if not topic.asleep_s], -1)
+
+    def sleep(self, topics: Sequence[Topic]) -> None:
+        """Put topics to sleep, for which the store holds nothing."""
+        self.rows.drop_passages([topic.name for topic in topics])
+        self.rows.families.count(topics, -1)
+        self.save([msgspec.structs.replace(topic, asleep_s=self.now_s) for topic in topics])
 
     def name_budget(self, topic: Topic) -> None:
         """Mark the budgets above a family's topics as named, so that they neither sleep nor are deleted.
@@ -86,8 +95,8 @@ class CatalogChange:
             UnknownTopic, InvalidTopic: as `budgets.begun`.
         """
         if topic.options.budget is not None:
-            _, named = budgets.begun([topic], self.rows.budgets_above([topic]), self.now_s)
-            self.save(named)
+            new, named = self.begun([topic], {})
+            self.save([*new[1:], *named])
 
     def family_of(self, name: str, present: Mapping[str, Topic]) -> Family | None:
         """Return the family of a topic that is among those present, or to which a new topic will belong."""
@@ -102,5 +111,11 @@ class CatalogChange:
         return families.settled(topic, self.families[topic.family].family.topic)
 
     def save(self, topics: Iterable[Topic]) -> None:
-        """Write topics; raises as `TopicRows.save`."""
-        self.rows.save(self.version, topics)
+        """Write topics; a topic that sleeps goes if its row would say nothing that its family does not say.
+
+        Raises as `TopicRows.save`.
+        """
+        saved = [changing.at_rest(topic) if topic.asleep_s else topic for topic in topics]
+        if needless := [topic for topic in saved if topic.asleep_s and topic.family and not topic.own]:
+            self.bury(needless)
+        self.rows.save(self.version, [topic for topic in saved if not (topic.asleep_s and topic.family) or topic.own])

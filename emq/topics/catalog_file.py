@@ -14,7 +14,7 @@ from emq.topics.families import Family
 from emq.topics.model import Topic, TopicOptions
 from emq.topics.secret_attributes import without_secrets
 
-_COMPUTED = ("active_groups", "groups", "divisions", "layout", "earlier", "shared_s", "family")
+_COMPUTED = ("active_groups", "groups", "divisions", "layout", "earlier", "shared_s", "family", "asleep_s")
 _FIELDS = tuple(field for field in Topic.__struct_fields__ if field not in _COMPUTED)
 _OPTIONS = TopicOptions.__struct_fields__
 

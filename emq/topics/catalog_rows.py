@@ -56,11 +56,12 @@ class TopicRows:
 
     def bodies(self, names: Iterable[str]) -> dict[str, str]:
         """Return the rows' texts by name, of those among the names that exist."""
-        return {str(name): str(body) for name, body in self._named("topics_find", names)}
+        return {row.name: row.body for row in self._named(names) if row.live != tables.TOMBSTONE}
 
     def buried(self, names: Iterable[str]) -> dict[str, float]:
         """Return the times of deletion by name, of those among the names that were deleted."""
-        return {str(name): row_codec.deleted_s(body) for name, body in self._named("topics_buried", names)}
+        ended = [row for row in self._named(names) if row.live == tables.TOMBSTONE]
+        return {row.name: row_codec.deleted_s(row.body) for row in ended}
 
     def topic(self, name: str) -> Topic:
         """Return a topic.
@@ -129,20 +130,22 @@ class TopicRows:
             HostConflict: this version cannot read the environment's feature level.
         """
         level = levels.current(self.connection, self._environment)
-        rows = [(topic.name, row_codec.encode(topic, level)) for topic in topics]
+        rows = [
+            (topic.name, row_codec.encode(topic, level), tables.ASLEEP if topic.asleep_s else tables.AWAKE)
+            for topic in topics
+        ]
         if rows:
             text = msgspec.json.encode(rows).decode()
             values = {"environment": self._environment, "version": version, "rows": text}
             self.connection.execute(statements.catalog(self.connection, "topics_save"), values)
 
-    def versions(self, names: Iterable[str]) -> dict[str, int]:
-        """Return the versions of topics' rows by name, of those among the names that exist."""
-        wanted, found = [*names], dict[str, int]()
-        for start in range(0, len(wanted), AT_ONCE):
-            named = _table.c.name.in_(wanted[start : start + AT_ONCE])
-            rows = self.connection.execute(sa.select(_table.c.name, _table.c.version).where(self._live(), named))
-            found |= {row.name: row.version for row in rows}
-        return found
+    def versions(self, names: Iterable[str], *, asleep: bool) -> dict[str, int]:
+        """Return the versions of topics' rows by name, of those among the names that exist.
+
+        A change of a topic that sleeps, and goes on sleeping, gives its row no newer version.
+        """
+        live = (tables.AWAKE, tables.ASLEEP) if asleep else (tables.AWAKE,)
+        return {row.name: row.version for row in self._named(names) if row.live in live}
 
     def drop_buried(self, before: int, limit: int) -> int:
         """Drop rows of topics that were deleted before a version, the oldest first; return their number.
@@ -150,7 +153,9 @@ class TopicRows:
         Whoever follows the catalog from before the last of these deletions cannot learn of them any more; see
         `TopicChanges`.
         """
-        old = sa.and_(_table.c.environment == self._environment, _table.c.live == 0, _table.c.version < before)
+        old = sa.and_(
+            _table.c.environment == self._environment, _table.c.live == tables.TOMBSTONE, _table.c.version < before
+        )
         query = sa.select(_table.c.name, _table.c.version).where(old).order_by(_table.c.version).limit(limit)
         rows = self.connection.execute(query).all()
         names = [row.name for row in rows]
@@ -162,20 +167,24 @@ class TopicRows:
 
     def bury(self, version: int, names: Sequence[str], now_s: float) -> None:
         """Mark topics' rows as deleted at `now_s`, and drop the topics' passages."""
+        grave = {"body": row_codec.grave(now_s), "live": tables.TOMBSTONE, "version": version, "deleted_at": version}
         for start in range(0, len(names), AT_ONCE):
-            self._bury(version, names[start : start + AT_ONCE], now_s)
+            rows = sa.update(_table).where(self._live(), _table.c.name.in_(names[start : start + AT_ONCE]))
+            self.connection.execute(rows.values(grave))
+        self.drop_passages(names)
 
-    def _bury(self, version: int, names: Sequence[str], now_s: float) -> None:
-        rows = sa.update(_table).where(self._live(), _table.c.name.in_(names))
-        self.connection.execute(rows.values(body=row_codec.grave(now_s), live=0, version=version, deleted_at=version))
+    def drop_passages(self, names: Sequence[str]) -> None:
+        """Drop the passages of topics, on all stores."""
         passed = tables.passages
         here = passed.c.environment == self._environment
         of_stores = passed.c.environment.startswith(f"{self._environment}@")
-        self.connection.execute(sa.delete(passed).where(here | of_stores, passed.c.topic.in_(names)))
+        for start in range(0, len(names), AT_ONCE):
+            named = passed.c.topic.in_(names[start : start + AT_ONCE])
+            self.connection.execute(sa.delete(passed).where(here | of_stores, named))
 
     def _live(self) -> sa.ColumnElement[bool]:
-        """Return the condition for rows of topics that exist."""
-        return sa.and_(_table.c.environment == self._environment, _table.c.live == 1)
+        """Return the condition for rows of topics that exist, awake or asleep."""
+        return sa.and_(_table.c.environment == self._environment, _table.c.live > tables.TOMBSTONE)
 
     def _naming(self, budget: str) -> list[str]:
         """Return the names of the topics that name a topic as their budget, in order."""
@@ -183,10 +192,10 @@ class TopicRows:
         rows = self.connection.execute(query.order_by(_table.c.name))
         return [str(name) for name, body in rows if row_codec.options_of(body).get("budget") == budget]
 
-    def _named(self, statement: str, names: Iterable[str]) -> Iterable[Any]:
+    def _named(self, names: Iterable[str]) -> Iterable[Any]:
         stored = [str.__str__(name) for name in names if _is_storable(name)]
         values = {"environment": self._environment, "names": msgspec.json.encode(stored).decode()}
-        return self.connection.execute(statements.catalog(self.connection, statement), values)
+        return self.connection.execute(statements.catalog(self.connection, "topics_find"), values)
 
 
 def unknown(name: str, environment: str, place: str, alike: str = "") -> errors.UnknownTopic:

@@ -31,6 +31,7 @@ REFUSED = {
     "shared_s": "it follows from the topics that name this one as their budget",
     "family": "it follows from the topic's name when the topic is created",
     "own": "it follows from the settings that somebody sets for the topic",
+    "asleep_s": "hosts put idle topics to sleep, and publishes wake them",
 }
 """Fields that may not change, and why."""
 
@@ -101,8 +102,13 @@ def _between(least: Sequence[int], numbers: Sequence[int], most: int) -> list[in
     return [max(low, min(number, most)) for low, number in zip(least, numbers, strict=True)]
 
 
+def at_rest(topic: Topic) -> Topic:
+    """Return a topic that sleeps with nothing but its settings: it holds no message that needs more."""
+    return msgspec.structs.replace(topic, groups=topic.active_groups, divisions=(), earlier=(), expiring=False)
+
+
 def again(topic: Topic, layout: int, ended_s: float, now_s: float) -> Topic:
-    """Return a new topic whose name belonged to a topic that was deleted at `ended_s`.
+    """Return a new topic whose name belonged to a topic that was deleted, or fell asleep, at `ended_s`.
 
     Its layout is above every layout of the former topic, since queues may still refuse those. It starts nothing until
     every host knows that the former topic is gone.
@@ -148,6 +154,7 @@ def replaced(before: Topic, after: Topic) -> Topic:
         expiring=before.expiring,
         shared_s=before.shared_s,
         family=before.family,
+        asleep_s=before.asleep_s,
     )
     return model.split(topic)
 

@@ -8,14 +8,13 @@ has set for this topic; a change of the family changes all others.
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
-from emq.runtime import errors, inputs
+from emq.runtime import documents, errors, inputs
 from emq.topics import asking, changing, rules
 from emq.topics.model import State, Topic, settings_of
 from emq.topics.options import means
@@ -28,23 +27,22 @@ FIXED = ("priorities", "kind", "slots", "merge", "budget")
 
 MAX_TOPICS = 10_000_000
 
+IDLE_S = 300.0
+"""The `idle_s` of a family that does not say it."""
+
 
 class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The bounds on what strangers may cause by publishing, and the time after which an idle topic goes."""
+    """The bounds on what strangers may cause by publishing."""
 
     max_topics: Annotated[
         int,
-        means("Most topics of the family at a time; a first publish beyond is refused (FamilyFull).", "topics"),
+        means("Most topics of the family awake at a time; a new name beyond is refused (FamilyFull).", "topics"),
     ] = 100_000
     name_length: Annotated[int, means("Most bytes of a name behind the family's prefix.", "bytes")] = 64
     alphabet: Annotated[
         str,
         means("Characters that a name may have behind the prefix: single ones, and ranges such as a-z."),
     ] = "a-zA-Z0-9._@-"
-    idle_s: Annotated[
-        float | None,
-        means("Time after which a topic that holds nothing, and has no settings of its own, goes; none: never.", "s"),
-    ] = 300.0
 
 
 BOUNDS = Bounds.__struct_fields__
@@ -112,6 +110,11 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(changing.merged(self.made(topic.name), given), own=ordered(own))
 
 
+def asked(name: str, arguments: Mapping[str, Any]) -> Topic:
+    """Return the settings that a program gives a family; as `asking.topic_of`, with the family's own defaults."""
+    return asking.topic_of(name, {"idle_s": IDLE_S, **arguments})
+
+
 def of_prefix(name: str) -> str:
     """Return a family's name, if it is one.
 
@@ -145,10 +148,6 @@ def checked(family: Family) -> Family:
         ),
         (bounds.name_length >= 1, f"name_length {bounds.name_length} must be at least 1"),
         (room >= 1, f"the prefix leaves no room for a name of at most {rules.MAX_NAME_BYTES} bytes; shorten it"),
-        (
-            bounds.idle_s is None or MIN_IDLE_S <= bounds.idle_s < math.inf,
-            f"idle_s {bounds.idle_s} must be a number of at least {MIN_IDLE_S:g}, or none",
-        ),
     ):
         if not holds:
             raise errors.InvalidTopic(f"family {family.name!r}: {text}")
@@ -160,10 +159,6 @@ def checked(family: Family) -> Family:
             "ranges, such as a-z0-9._-"
         ) from exc
     return msgspec.structs.replace(family, bounds=bounds)
-
-
-MIN_IDLE_S = 5.0
-"""Least `idle_s`: the caps of a topic that is made again soon hold it up for two seconds."""
 
 
 @functools.lru_cache(256)

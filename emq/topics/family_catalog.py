@@ -19,6 +19,8 @@ from emq.topics.model import State, Topic
 
 T = TypeVar("T")
 
+Also = Callable[[sa.Connection, Sequence[Topic]], object]
+
 BURIED_S = 600.0
 """Least seconds for which the catalog keeps the row of a deleted topic. A topic of its name that is created within the
 first two seconds needs it for its cap; whoever follows the catalog more slowly than this reads all of it again."""
@@ -110,44 +112,39 @@ class FamilyCatalog:
         return families.checked(msgspec.structs.replace(family, topic=self._admission.checked(settings)))
 
     async def make(self, names: Collection[str]) -> dict[str, Topic | errors.EMQError]:
-        """Make the topics of these names that lie below a family, as the first publish to them does.
+        """Wake topics, and make those that lie below a family and have no row, as the first publish to them does.
 
-        All in one transaction. Names that a family refuses, and names below no family, cause no change.
+        All in one transaction. Names that a family refuses, and names below no family, cause no change. `max_topics`
+        refuses no topic that has a row: an operator has given it settings of its own, so strangers cannot make many.
 
         Returns:
-            The topics by name, also those that exist by now. The error for a name that a family refuses: `InvalidTopic`
-            (too long, other characters), `FamilyFull`, `TopicClosed` (the family drains). Nothing for others.
+            The topics by name, also those that are awake by now. The error for a name that a family refuses:
+            `InvalidTopic` (too long, other characters), `FamilyFull`, `TopicClosed` (the family, or a topic that
+            sleeps, drains). Nothing for others.
 
         Raises:
             DatabaseUnavailable: try again later.
         """
 
-        def look(rows: TopicRows) -> tuple[dict[str, Topic], dict[str, Topic | errors.EMQError]]:
-            wanted, refused = _asked(names, rows.families.all())
-            # Another process may have made a topic just now, and with it the family may have become full.
-            there = row_codec.readable_ones(rows.bodies(refused).items()) if refused else {}
-            return wanted, {**refused, **there}
-
-        wanted, refused = await self._rows.read_rows(look)
+        wanted, found = await self._rows.read_rows(lambda rows: _asked(names, rows.bodies(names), rows.families.all()))
         if not wanted:
-            return refused
+            return found
 
         def make(change: CatalogChange) -> dict[str, Topic | errors.EMQError]:
-            bodies = change.rows.bodies(wanted)
-            asked, found = _asked([name for name in wanted if name not in bodies], change.families)
-            found |= row_codec.readable_ones(bodies.items())
-            for family in {topic.family: None for topic in asked.values()}:
-                topics = [topic for topic in asked.values() if topic.family == family]
+            asked, found = _asked(wanted, change.rows.bodies(wanted), change.families)
+            for alike in {(topic.family, topic.options.budget): None for topic in asked.values()}:
+                same = [topic for topic in asked.values() if (topic.family, topic.options.budget) == alike]
+                topics = [topic for topic in same if topic.name not in found]  # or it woke as another one's budget
                 try:
                     new, named = change.begun(topics, {})
-                except errors.EMQError as exc:  # its budget is gone; the others are made
+                except errors.EMQError as exc:  # their budget is gone; the others are made
                     found |= {topic.name: exc for topic in topics}
                     continue
                 change.save([*new, *named])
                 found |= {topic.name: topic for topic in new}
             return found
 
-        return {**refused, **await self._rows.write_rows(make)}
+        return {**found, **await self._rows.write_rows(make)}
 
     async def change(
         self,
@@ -228,44 +225,58 @@ class FamilyCatalog:
         """
 
         def delete(change: CatalogChange) -> None:
-            if live := change.rows.families.get(name).live:
+            change.rows.families.get(name)
+            if there := members(change.rows, name):
                 raise errors.StillConsumed(
-                    f"family {name!r} has {plurals.count(live, 'topic')}; wait until they are empty and idle, or "
-                    "delete the family with force"
+                    f"family {name!r} has {plurals.count(len(there), 'topic')}; wait until they are empty and idle, "
+                    "delete those with settings of their own, or delete the family with force"
                 )
             change.rows.families.delete(name)
 
         await self._rows.write_rows(delete)
 
-    async def versions(self, names: Collection[str]) -> dict[str, int]:
-        """Return numbers that change whenever somebody writes these topics' rows; see `forget`."""
-        return await self._rows.read_rows(lambda rows: rows.versions(names))
+    async def versions(self, names: Collection[str], *, asleep: bool = False) -> dict[str, int]:
+        """Return numbers that change whenever somebody writes these topics' rows, or wakes the topics; see `sleep`.
 
-    async def forget(
-        self, versions: Mapping[str, int], also: Callable[[sa.Connection, Sequence[Topic]], object]
-    ) -> set[str]:
-        """Delete topics whose rows nobody has written since `versions`; return their names.
+        Args:
+            asleep: also of topics that sleep.
+        """
+        return await self._rows.read_rows(lambda rows: rows.versions(names, asleep=asleep))
+
+    async def sleep(self, versions: Mapping[str, int], also: Also) -> set[str]:
+        """Put topics to sleep whose rows nobody has written since `versions`; return their names.
+
+        For hosts and producers such a topic is gone. Its row stays if it says something that its family does not say;
+        the first publish wakes the topic (`make`).
 
         Somebody who needs a topic writes its row before he opens its queues (`awaken`). So of him and a host that has
         found the topic empty and sealed it, the one whose change comes first wins.
 
         Args:
-            also: writes more in the same transaction, for the topics that are deleted.
+            also: writes more in the same transaction, for the topics that fall asleep.
 
         Raises:
             DatabaseUnavailable: try again later.
         """
+        return await self._end(CatalogChange.sleep, versions, also)
 
-        def forget(change: CatalogChange) -> set[str]:
-            now = change.rows.versions(versions)
+    async def forget(self, versions: Mapping[str, int], also: Also) -> set[str]:
+        """Delete topics whose rows nobody has written since `versions`; else as `sleep`."""
+        return await self._end(CatalogChange.bury, versions, also)
+
+    async def _end(
+        self, end: Callable[[CatalogChange, Sequence[Topic]], None], versions: Mapping[str, int], also: Also
+    ) -> set[str]:
+        def run(change: CatalogChange) -> set[str]:
+            now = change.rows.versions(versions, asleep=True)
             same = [name for name, version in versions.items() if now.get(name) == version]
             topics = row_codec.readable_ones(change.rows.bodies(same).items())
-            change.bury([*topics.values()])
+            end(change, [*topics.values()])
             also(change.rows.connection, [*topics.values()])
             change.rows.drop_buried(change.before_ms(BURIED_S), MOST_DROPPED)
             return set(topics)
 
-        return await self._rows.write_rows(forget) if versions else set()
+        return await self._rows.write_rows(run) if versions else set()
 
     async def drop_buried(self) -> int:
         """Drop rows of topics that were deleted more than `BURIED_S` ago; return their number."""
@@ -274,14 +285,14 @@ class FamilyCatalog:
         )
 
     async def awaken(self, name: str) -> Topic | None:
-        """Let whoever is about to delete an empty topic of a family know that it is needed; return the topic.
+        """Let whoever is about to put a topic to sleep know that it is needed; return the topic.
 
-        Returns None, and changes nothing, for a topic of no family and for one that is gone.
+        Returns None, and changes nothing, for a topic that does not sleep, and for one that sleeps or is gone.
         """
 
         def awaken(change: CatalogChange) -> Topic | None:
             topic = row_codec.readable_ones(change.rows.bodies([name]).items()).get(name)
-            if topic is None or not topic.family:
+            if topic is None or topic.asleep_s or not topic.sleeps:
                 return None
             change.save([topic])  # the same topic, in a row of a newer version
             return topic
@@ -295,28 +306,46 @@ def members(rows: TopicRows, name: str) -> list[Topic]:
 
 
 def _asked(
-    names: Iterable[str], there: Mapping[str, Stored]
+    names: Iterable[str], bodies: Mapping[str, str], there: Mapping[str, Stored]
 ) -> tuple[dict[str, Topic], dict[str, Topic | errors.EMQError]]:
-    """Return the topics that families make for names, and the errors for those that they refuse."""
+    """Return the topics that are to wake, or that families make, for names. And the others that are awake, or refused.
+
+    Args:
+        bodies: of the names that have a row.
+        there: the families.
+    """
     live: dict[str, int] = {}
     made: dict[str, Topic] = {}
-    refused: dict[str, Topic | errors.EMQError] = {}
+    others: dict[str, Topic | errors.EMQError] = {}
     for name in names:
-        if (found := families.above(name, there)) is None:
-            continue
         try:
-            family = there[found].family
-            family.check(name)
-        except errors.InvalidTopic as exc:
-            refused[name] = exc
+            topic = _woken(name, bodies[name]) if name in bodies else _new(name, there, live)
+        except errors.EMQError as exc:
+            others[name] = exc
             continue
-        if family.topic.state is State.DRAINING:
-            refused[name] = errors.TopicClosed(
-                f"topic {name!r} cannot be made: its family {family.name!r} is draining; resume it first"
-            )
-        elif live.setdefault(found, there[found].live) >= family.bounds.max_topics:
-            refused[name] = family.full(name)
-        else:
-            live[found] += 1
-            made[name] = family.made(name)
-    return made, refused
+        if topic is not None:
+            (made if topic.asleep_s or name not in bodies else others)[name] = topic
+    return made, others
+
+
+def _woken(name: str, body: str) -> Topic | None:
+    topic = row_codec.readable(name, body)
+    if topic is not None and topic.asleep_s and topic.state is State.DRAINING:
+        raise errors.TopicClosed(f"topic {name!r} is draining and takes no new messages; resume it first")
+    return topic
+
+
+def _new(name: str, there: Mapping[str, Stored], live: dict[str, int]) -> Topic | None:
+    """Return the topic that a family makes for a name, and count it in `live`; None below no family."""
+    if (found := families.above(name, there)) is None:
+        return None
+    family = there[found].family
+    family.check(name)
+    if family.topic.state is State.DRAINING:
+        raise errors.TopicClosed(
+            f"topic {name!r} cannot be made: its family {family.name!r} is draining; resume it first"
+        )
+    if live.setdefault(found, there[found].live) >= family.bounds.max_topics:
+        raise family.full(name)
+    live[found] += 1
+    return family.made(name)

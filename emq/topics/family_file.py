@@ -14,7 +14,7 @@ from emq.topics.model import Topic, TopicOptions
 from emq.topics.secret_attributes import without_secrets
 
 NONE = "none"
-"""Stands for no value, for which TOML has no word."""
+"""Stands for no `idle_s`: TOML has no word for no value, and a family that does not say it gives its topics one."""
 
 _FIELDS = ("qps", "group_qps", "priorities", "kind", "slots", "state", "options")
 _OPTIONS = TopicOptions.__struct_fields__
@@ -29,9 +29,8 @@ def _plain(family: Family, secrets: bool) -> dict[str, Any]:
     topic = family.topic if secrets else without_secrets(family.topic)
     given = msgspec.to_builtins(topic)
     fields = {key: given[key] for key in _FIELDS if given[key] or key == "qps"}
-    options = {"options": fields.pop("options")} if "options" in fields else {}
-    bounds = {key: NONE if value is None else value for key, value in msgspec.to_builtins(family.bounds).items()}
-    return {**fields, **bounds, **options}
+    options = {"idle_s": NONE, **fields.pop("options", {})}
+    return {**fields, **msgspec.to_builtins(family.bounds), "options": options}
 
 
 def load(document: Any) -> Sequence[Family]:
@@ -56,8 +55,11 @@ def _family(name: str, table: Any) -> Family:
             place = f'; put it under [families."{name}".options]' if key in _OPTIONS else changing.alike(key, known)
             place = place or f"; the keys are {', '.join(known)}"
             raise errors.InvalidTopic(f"{source}: there is no key {key!r}{place}")
-    bounds = {key: None if value == NONE else value for key, value in table.items() if key in BOUNDS}
+    bounds = {key: value for key, value in table.items() if key in BOUNDS}
     settings = {key: value for key, value in table.items() if key not in BOUNDS}
+    if isinstance(options := settings.get("options", {}), dict):
+        idle_s = options.get("idle_s", families.IDLE_S)
+        settings["options"] = {**options, "idle_s": None if idle_s == NONE else idle_s}
     topic = documents.converted({"name": name, **settings}, Topic, source, errors.InvalidTopic)
     return Family(topic, documents.converted(bounds, Bounds, source, errors.InvalidTopic))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ _decoder = msgspec.json.Decoder(Family)
 
 
 class Stored(NamedTuple):
-    """A family, and the number of its topics now."""
+    """A family, and the number of its topics that are awake now."""
 
     family: Family
     live: int
@@ -51,14 +51,6 @@ class AllFamilies(Mapping[str, Stored]):
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    def readable(self) -> dict[str, Stored]:
-        """Return those that this version can read."""
-        found: dict[str, Stored] = {}
-        for name in self:
-            with contextlib.suppress(errors.InvalidTopic):
-                found[name] = self[name]
-        return found
 
 
 class FamilyRows:
@@ -98,9 +90,11 @@ class FamilyRows:
         else:
             self._connection.execute(sa.update(_table).where(self._named(family.name)).values(body=body))
 
-    def count(self, name: str, more: int) -> None:
-        """Note that a family has more topics, or fewer."""
-        self._connection.execute(sa.update(_table).where(self._named(name)).values(live=_table.c.live + more))
+    def count(self, topics: Iterable[Topic], sign: int) -> None:
+        """Note that families have more topics that are awake (`sign` 1), or fewer (-1)."""
+        for name, number in Counter(topic.family for topic in topics if topic.family).items():
+            more = {"live": _table.c.live + sign * number}
+            self._connection.execute(sa.update(_table).where(self._named(name)).values(more))
 
     def delete(self, name: str) -> None:
         self._connection.execute(sa.delete(_table).where(self._named(name)))
@@ -110,15 +104,6 @@ class FamilyRows:
 
     def _named(self, name: str) -> sa.ColumnElement[bool]:
         return sa.and_(self._here(), _table.c.name == name)
-
-
-def counts(topics: Iterable[Topic]) -> dict[str, int]:
-    """Return how many of the topics belong to each family."""
-    found: dict[str, int] = {}
-    for topic in topics:
-        if topic.family:
-            found[topic.family] = found.get(topic.family, 0) + 1
-    return found
 
 
 def _decoded(name: str, body: str) -> Family:

@@ -91,6 +91,9 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             while no topic has ever named it. See `emq.topics.budgets`.
         family: the family whose settings the topic follows; empty for a topic of no family. See `emq.topics.families`.
         own: the settings of a topic of a family that somebody has set for this topic.
+        asleep_s: when the topic fell asleep, in seconds of the environment's time; 0 while it is awake. A topic that
+            sleeps holds nothing, is sealed in the store, and belongs to no host until a publish wakes it. See
+            `emq.topics.family_catalog`.
     """
 
     name: str
@@ -131,11 +134,17 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared_s: int = 0
     family: str = ""
     own: tuple[str, ...] = ()
+    asleep_s: float = 0.0
 
     @property
     def may_expire(self) -> bool:
         """True if some of the topic's messages may have a time to live, the topic's or their own."""
         return self.expiring or self.options.ttl_s is not None
+
+    @property
+    def sleeps(self) -> bool:
+        """True if somebody may be about to put the topic to sleep, or has left it half asleep."""
+        return bool(self.family) or self.options.idle_s is not None
 
     @property
     def timeline(self) -> tuple[Division, ...]:
@@ -258,7 +267,7 @@ def split(topic: Topic) -> Topic:
 def settings_of(topic: Topic) -> Topic:
     """Return the topic with only its settings, without the fields that EMQ derives."""
     derived = {"active_groups": 0, "groups": 0, "divisions": (), "layout": 0, "earlier": ()}
-    return msgspec.structs.replace(topic, **derived, expiring=False, shared_s=0, family="", own=())
+    return msgspec.structs.replace(topic, **derived, expiring=False, shared_s=0, family="", own=(), asleep_s=0.0)
 
 
 def quotas(topic: Topic) -> list[float]:

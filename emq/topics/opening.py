@@ -67,7 +67,8 @@ async def open_all(store: Store, topics: Sequence[Topic]) -> None:
 
 
 async def opened(store: Store, topics: Sequence[Topic]) -> list[Topic]:
-    """Open sealed queues, lanes and slots once; return the topics that had any."""
+    """Open sealed queues, lanes and slots once; return the topics that had any. A topic that sleeps stays sealed."""
+    topics = [topic for topic in topics if not topic.asleep_s]
     queues = [q for t in topics for group in range(t.active_groups) for q in t.queues(group)]
     found: set[str] = set()
     for start in range(0, len(queues), CHUNK):

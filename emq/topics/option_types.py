@@ -34,6 +34,7 @@ class OptionArguments(TypedDict, total=False):
     retention_s: float
     ttl_s: float | None
     dedupe_s: float
+    idle_s: float | None
     delay_levels: Mapping[str, float]
     durability: Durability | Literal["accepted", "replicated", "fsynced"]
     attributes: Mapping[str, str]

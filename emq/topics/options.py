@@ -121,6 +121,14 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             "s",
         ),
     ] = 0.0
+    idle_s: Annotated[
+        float | None,
+        means(
+            "Time after which a topic that holds nothing and does nothing falls asleep: hosts and producers forget it "
+            "until the next publish. none: never. A family that does not say otherwise gives its topics 300.",
+            "s",
+        ),
+    ] = None
     delay_levels: Annotated[
         dict[str, float],
         means("Delays by name, for `emq publish --delay NAME`; written remind=30m,final=2h, or rocketmq.", "s"),

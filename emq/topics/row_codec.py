@@ -124,7 +124,7 @@ def encode(topic: Topic, level: int) -> str:
 
 
 _ABSENT: tuple[tuple[str, Any], ...] = (
-    *(("divisions", []), ("layout", 0), ("earlier", []), ("shared_s", 0), ("family", ""), ("own", [])),
+    *(("divisions", []), ("layout", 0), ("earlier", []), ("shared_s", 0), ("family", ""), ("own", []), ("asleep_s", 0)),
 )
 """Fields that are absent from a row where they are empty."""
 

@@ -13,6 +13,9 @@ MAX_SLOTS = 1 << 16
 MAX_DEDUPE_S = 30 * 86_400.0
 """Thirty days, in seconds: the longest time for which a store keeps the id of every publish."""
 
+MIN_IDLE_S = 5.0
+"""Least `idle_s`: the caps of a topic that wakes soon hold it up for two seconds."""
+
 MIN_SHARE, MAX_SHARE = 1e-3, 1e3
 """Smallest and largest weight of a topic in its budget: of a million starts, one may be the other topic's."""
 
@@ -64,16 +67,7 @@ def validate(topic: Topic, max_queue_qps: float | None) -> None:
             o.handler_timeout_s is None or o.handler_timeout_s > 0,
             f"handler_timeout_s {o.handler_timeout_s} must be above 0",
         ),
-        (o.retention_s >= 0, f"retention_s {o.retention_s} must be 0 or more"),
-        (o.ttl_s is None or o.ttl_s > 0, f"ttl_s {o.ttl_s} must be above 0"),
-        (
-            o.dedupe_s == 0 or 0.001 <= o.dedupe_s <= MAX_DEDUPE_S,
-            f"dedupe_s {o.dedupe_s} must be 0, or from 0.001 to {MAX_DEDUPE_S:g} seconds",
-        ),
-        (
-            all(0 <= s <= MAX_DELAY_S for s in o.delay_levels.values()),
-            f"delay_levels {o.delay_levels} must be seconds from 0 to {MAX_DELAY_S:g}",
-        ),
+        *_time_rules(o),
         *(_sorted_rules(topic, bound) if topic.is_sorted else _log_rules(topic)),
     )
     for holds, text in rules:
@@ -105,6 +99,25 @@ def _validate_numbers(topic: Topic) -> None:
                 ) from None
             if not finite:
                 raise errors.InvalidTopic(f"{called(topic.name)}: {name} {v} must be a finite number")
+
+
+def _time_rules(o: TopicOptions) -> tuple[tuple[bool, str], ...]:
+    return (
+        (o.retention_s >= 0, f"retention_s {o.retention_s} must be 0 or more"),
+        (o.ttl_s is None or o.ttl_s > 0, f"ttl_s {o.ttl_s} must be above 0"),
+        (
+            o.dedupe_s == 0 or 0.001 <= o.dedupe_s <= MAX_DEDUPE_S,
+            f"dedupe_s {o.dedupe_s} must be 0, or from 0.001 to {MAX_DEDUPE_S:g} seconds",
+        ),
+        (
+            o.idle_s is None or o.idle_s >= MIN_IDLE_S,
+            f"idle_s {o.idle_s} must be a number of at least {MIN_IDLE_S:g}, or none",
+        ),
+        (
+            all(0 <= s <= MAX_DELAY_S for s in o.delay_levels.values()),
+            f"delay_levels {o.delay_levels} must be seconds from 0 to {MAX_DELAY_S:g}",
+        ),
+    )
 
 
 def _log_rules(topic: Topic) -> tuple[tuple[bool, str], ...]:

@@ -23,13 +23,15 @@ FORGOTTEN = "catalog_forgotten"
 class Changes(NamedTuple):
     """The changes of the catalog since a version. Apply `deleted` first, then `changed`.
 
+    A topic that falls asleep is deleted for whoever follows the catalog, and one that wakes is created.
+
     Attributes:
         version: the version to ask from next time.
         changed: topics created or updated since, as they are now, without those that this version of EMQ cannot read.
         deleted: names of topics deleted since, or changed so that this version cannot read them; a topic that was
             created again is in `changed`, too.
         all: True if the database does not know any more what has changed since that version: it has lost its last
-            changes, or has dropped the rows of topics deleted long ago. `changed` then has all existing topics.
+            changes, or has dropped the rows of topics deleted long ago. `changed` then has all topics that are awake.
     """
 
     version: int
@@ -74,13 +76,16 @@ class TopicChanges:
         return database.read_value(self._connection, self._environment, VERSION)
 
     def since(self, version: int) -> Changes:
-        """Return the changes after a version; 0 for all topics."""
+        """Return the changes after a version; 0 for all topics that are awake."""
         now, lost = self._after(version)
         since = 0 if lost else version
-        changed = self._changed(since, _table.c.body, _table.c.live).order_by(_table.c.version, _table.c.name)
-        rows = self._connection.execute(changed).all()
-        read = row_codec.readable_ones((row.name, row.body) for row in rows if row.live)
-        unread = {row.name for row in rows if row.live and since} - read.keys()
+        changed = self._changed(since, _table.c.body, _table.c.live)
+        if not since:
+            changed = changed.where(_table.c.live == tables.AWAKE)
+        rows = self._connection.execute(changed.order_by(_table.c.version, _table.c.name)).all()
+        awake = [row for row in rows if row.live == tables.AWAKE]
+        read = row_codec.readable_ones((row.name, row.body) for row in awake)
+        unread = {row.name for row in awake if since} - read.keys()
         gone = [row.name for row in rows if row.deleted_at > since or row.name in unread]
         return Changes(now, [*read.values()], gone, lost)
 

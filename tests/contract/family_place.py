@@ -15,7 +15,7 @@ from emq.producer import Producer
 from emq.storage.answers import served
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
-from emq.topics.families import Bounds, Family
+from emq.topics.families import IDLE_S, Bounds, Family
 from emq.topics.model import Topic, TopicOptions
 from support.rig import ENVIRONMENT
 
@@ -48,7 +48,7 @@ class Place:
 
     async def create(self, *, qps: float = 50.0, bounds: Bounds | None = None, **settings: Any) -> Family:
         fields = {k: settings.pop(k) for k in ("priorities", "group_qps", "kind") if k in settings}
-        topic = Topic(self.family, qps, options=TopicOptions(**settings), **fields)
+        topic = Topic(self.family, qps, options=TopicOptions(**{"idle_s": IDLE_S, **settings}), **fields)
         return await self.families.create(Family(topic, bounds or Bounds()))
 
     async def live(self) -> int:

@@ -98,7 +98,7 @@ async def test_a_topic_that_retains_consumed_messages_does_not_sleep(place: Plac
     assert await place.sleep(name) == set()
 
 
-@pytest.mark.parametrize("way", ["queue", "lane", "schedule"])
+@pytest.mark.parametrize("way", ["queue", "lane", "schedule", "own"])
 async def test_a_put_at_the_moment_of_sleep_is_stored_and_the_topic_is_there(
     place: Place, sealed: None, way: str
 ) -> None:
@@ -110,10 +110,12 @@ async def test_a_put_at_the_moment_of_sleep_is_stored_and_the_topic_is_there(
         name = f"{place.prefix}{at}"
         await place.producer.publish(name, b"before")
         await place.finish(name)
+        if way == "own":
+            await place.admin.update(name, max_attempts=3)
         topic = await place.catalog.get(name)
 
         async def put(name: str = name) -> None:
-            if way == "queue":
+            if way in ("queue", "own"):
                 await place.producer.publish(name, b"x")
             elif way == "lane":
                 await place.producer.publish(name, b"x", delay_ms=3_600_000)
@@ -129,7 +131,9 @@ async def test_a_put_at_the_moment_of_sleep_is_stored_and_the_topic_is_there(
             await put()
         there = await place.catalog.get(name)
         [held] = await place.admin.slot_lag([there])
-        assert (await place.unfinished(name), held.delayed) == ((1, 0) if way == "queue" else (0, 1)), calls[:at]
+        assert (await place.unfinished(name), held.delayed) == ((1, 0) if way in ("queue", "own") else (0, 1)), calls[
+            :at
+        ]
         await place.producer.publish(name, b"it is open")
     assert at > 8
 
@@ -174,7 +178,7 @@ async def test_a_publish_opens_a_topic_whose_host_died_before_the_catalog_forgot
     catalog: Any = Interrupted(place.catalog, calls, 2, die)
     with pytest.raises(Died):
         await put_to_sleep(place.store, catalog, place.checkpoints, [topic], 0)
-    assert calls == ["versions", "forget"]
+    assert calls == ["versions", "sleep"]
     [answer] = await place.store.log.put([Put(topic.queue(0, 0), [b"x"])])
     assert isinstance(answer, errors.QueueSealed)
     await place.producer.publish(name, b"2")
@@ -187,7 +191,7 @@ async def test_a_family_changes_its_topics_but_not_in_what_is_their_own(place: P
     for name in (a, b):
         await place.producer.publish(name, b"")
     await place.admin.update(a, qps=500.0, max_attempts=3)
-    changed = await place.families.set(place.family, {"qps": 120.0, "max_attempts": 9}, {"idle_s": 60.0})
+    changed = await place.families.set(place.family, {"qps": 120.0, "max_attempts": 9}, {"max_topics": 9})
     assert [topic.name for topic in changed.after] == [b]
     one, other = [await place.catalog.get(name) for name in (a, b)]
     assert (one.qps, one.options.max_attempts, one.own) == (500.0, 3, ("qps", "max_attempts"))

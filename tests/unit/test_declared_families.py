@@ -42,13 +42,13 @@ async def test_a_family_with_other_settings_stays_as_it_is_unless_the_program_up
         await app.publish("orders.acme", b"")
     kept, updating = shop(tmp_path), shop(tmp_path)
     kept.family("orders.*", qps=8)
-    updating.family("orders.*", qps=9, bounds=Bounds(idle_s=None), update=True)
+    updating.family("orders.*", qps=9, idle_s=None, update=True)
     async with kept:
         assert (await kept.families.get("orders.*")).family.topic.qps == 7.0
     assert "family 'orders.*' exists and keeps its settings" in caplog.text
     async with updating:
         family = (await updating.families.get("orders.*")).family
-        assert (family.topic.qps, family.bounds) == (9.0, Bounds(idle_s=None))
+        assert (family.topic.qps, family.topic.options.idle_s) == (9.0, None)
         assert (await updating.catalog.get("orders.acme")).qps == 9.0
 
 
@@ -68,7 +68,7 @@ async def test_a_family_is_declared_once_with_values_in_range_before_the_app_ope
     for name, qps, bounds, text in (
         ("orders.*", 7, None, "has declared it already"),
         ("orders", 7, None, "one star at the end"),
-        ("mail.*", 7, Bounds(idle_s=1), "idle_s 1.0 must be a number of at least 5"),
+        ("mail.*", 7, Bounds(max_topics=-1), "max_topics -1 must be from 0"),
     ):
         with pytest.raises(errors.InvalidTopic, match=text):
             app.family(name, qps=qps, bounds=bounds)

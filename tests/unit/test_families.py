@@ -120,9 +120,6 @@ async def test_an_alphabet_lists_characters_and_ranges(alphabet: str, takes: str
         ({"name_length": 0}, "name_length 0 must be at least 1"),
         ({"alphabet": ""}, "lists no characters"),
         ({"alphabet": "z-a"}, "the range z-a runs backwards"),
-        ({"idle_s": 0.5}, "idle_s 0.5 must be a number of at least 5, or none"),
-        ({"idle_s": math.inf}, "idle_s inf must be a number of at least 5, or none"),
-        ({"idle_s": "soon"}, "idle_s"),
     ],
 )
 async def test_a_bound_out_of_range_is_told(catalog: Catalog, bounds: Mapping[str, Any], text: str) -> None:
@@ -201,6 +198,21 @@ async def test_a_change_that_does_not_fit_a_topics_own_settings_changes_nothing(
     assert (await catalog.families.get("orders.*")).family.topic.options.priority_policy == "strict"
 
 
+@pytest.mark.parametrize(
+    ("idle_s", "text"),
+    [(0.5, "idle_s 0.5 must be a number of at least 5, or none"), (math.inf, "finite"), ("soon", "idle_s")],
+)
+async def test_an_idle_s_out_of_range_is_told(catalog: Catalog, idle_s: Any, text: str) -> None:
+    await catalog.families.create(family())
+    await catalog.create(Topic("plain", 5.0))
+    with pytest.raises(errors.InvalidTopic, match=text):
+        await catalog.families.create(family("other.*", idle_s=idle_s))
+    with pytest.raises(errors.InvalidTopic, match=text):
+        await catalog.families.change("orders.*", {"idle_s": idle_s}, {}, {})
+    with pytest.raises(errors.InvalidTopic, match=text):
+        await catalog.update("plain", idle_s=idle_s)
+
+
 async def test_a_family_is_created_twice_with_the_same_settings_only(catalog: Catalog) -> None:
     made = await catalog.families.create(family())
     assert await catalog.families.create(family()) == made
@@ -233,7 +245,7 @@ def test_rows_of_topics_of_no_family_do_not_speak_of_families() -> None:
 @pytest.mark.parametrize("fmt", ["toml", "json"])
 def test_a_file_of_topics_has_families_too(fmt: str) -> None:
     made = [
-        family(bounds=Bounds(max_topics=5, idle_s=None), priorities=("high", "low"), max_attempts=3),
+        family(bounds=Bounds(max_topics=5), idle_s=9.0, priorities=("high", "low"), max_attempts=3),
         family("slots.*", 5.0, kind=Kind.FIXED_TIME),
     ]
     made = [families.checked(one) for one in made]

@@ -42,16 +42,16 @@ async def create(
     """Create a family: a publish to a name below its prefix makes the topic, with the family's settings.
 
     Bounds of what publishers may cause are options, too: max_topics (100,000), name_length (64), alphabet
-    (a-zA-Z0-9._@-). A topic that holds nothing for idle_s (300) goes, and comes back with the next publish.
+    (a-zA-Z0-9._@-). A topic that holds nothing for idle_s (300) falls asleep, and wakes with the next publish.
 
     Example: emq family create 'orders.*' --qps 50 --priorities high,low
 
     Example: emq family create 'mail.*' --qps 5 --set max_attempts=8 --set max_topics=5000 --set idle_s=3600
     """
-    from emq.topics.families import Family
+    from emq.topics.families import IDLE_S, Family
     from emq_cli import family_settings, topic_settings
 
-    options, bounds = family_settings.apart(name, settings or [])
+    options, bounds = family_settings.apart(name, [f"idle_s={IDLE_S:g}", *(settings or [])])
     kind_name = kind and kind.value
     topic = topic_settings.asked(name, topic_settings.Wish(qps, kind_name, slots, group_qps, priorities, url, options))
     topic_settings.check(topic, session.settings)
@@ -68,7 +68,7 @@ async def create(
 
 @command(app, "list")
 async def list_(session: Session) -> None:
-    """List the families, each with the number of its topics now.
+    """List the families, each with the number of its topics that are awake.
 
     Example: emq family list
     """

@@ -63,18 +63,19 @@ def render(stored: Stored, own: Mapping[str, Sequence[str]]) -> RenderableType:
     """Return a family in full: its settings that are not the defaults, its bounds, and the topics that differ."""
     topic, bounds = stored.family.topic, stored.family.bounds
     given = families.differing(topic, Topic("", topic.qps))
-    idle = "goes never" if bounds.idle_s is None else f"goes after {output.number(bounds.idle_s)} s"
+    idle_s = topic.options.idle_s
+    idle = "never falls asleep" if idle_s is None else f"falls asleep after {output.number(idle_s)} s"
     lines = [
         ("family", topic.name),
         ("state", topic.state.value),
         ("qps", f"{output.number(topic.qps)} for each topic, over {topic_settings.split(topic)}"),
-        ("topics", f"{stored.live:,} of at most {bounds.max_topics:,}"),
+        ("topics", f"{stored.live:,} of at most {bounds.max_topics:,} awake"),
         ("names", f"up to {bounds.name_length} bytes behind {stored.family.prefix!r}, of {bounds.alphabet}"),
         ("an idle topic", idle),
         *(
             (name, written(asking.value(topic, name)) or "none")
             for name in given
-            if name not in ("state", "attributes")
+            if name not in ("state", "attributes", "idle_s")
         ),
         *secret_attributes.masked(topic.options.attributes).items(),
     ]

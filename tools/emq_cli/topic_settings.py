@@ -14,7 +14,7 @@ from emq.runtime import documents, errors, extending
 from emq.runtime.settings import Settings
 from emq.timetable import delay_levels
 from emq.topics import changing, families, secret_attributes
-from emq.topics.model import DEFAULT_GROUP_QPS, Kind, Topic, TopicOptions, called
+from emq.topics.model import DEFAULT_GROUP_QPS, Kind, State, Topic, TopicOptions, called
 from emq_cli import output, times
 
 ATTRIBUTE = "attributes."
@@ -73,6 +73,13 @@ def asked(name: str, wish: Wish) -> Topic:
     own = families.ordered([*asked, *options, *(["attributes"] if given.attributes else [])])
     topic_options = TopicOptions(**options, attributes=given.merged({}))
     return Topic(name, asked.pop("qps", DEFAULT_GROUP_QPS), **asked, options=topic_options, own=own)
+
+
+def state(topic: Topic) -> str:
+    """Return the state of a topic for people, who see that it sleeps."""
+    if not topic.asleep_s:
+        return topic.state.value
+    return "asleep" if topic.state is State.ACTIVE else f"{topic.state.value}, asleep"
 
 
 def parse(subject: str, pairs: Iterable[str]) -> Given:

@@ -141,7 +141,7 @@ def _facts(topic: Topic, *lines: tuple[str, str]) -> Table:
         (
             ("topic", topic.name),
             ("kind", topic.kind.value),
-            ("state", topic.state.value),
+            ("state", topic_settings.state(topic)),
             *_family(topic),
             ("qps", f"{output.number(topic.qps)}, over {over}"),
             *lines,

@@ -105,7 +105,14 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
     columns = ("topic", "kind", "qps", "split into", "priorities", "state", *(column for column, _ in more))
     rows: list[tuple[output.Cell, ...]] = [
         (
-            *(t.name, t.kind.value, t.qps, topic_settings.split(t), ", ".join(t.priorities) or "-", t.state.value),
+            *(
+                t.name,
+                t.kind.value,
+                t.qps,
+                topic_settings.split(t),
+                ", ".join(t.priorities) or "-",
+                topic_settings.state(t),
+            ),
             *(values[t.name] or "-" for _, values in more),
         )
         for t in topics

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from emq.topics.catalog import Catalog
-from emq.topics.families import Bounds, Family
+from emq.topics.families import Family
 from emq.topics.family_catalog import FamilyCatalog
 from support.simulation.evidence import Evidence
 from support.simulation.network import RemoteDatabase
@@ -25,7 +25,7 @@ async def create(cluster: Cluster) -> None:
     plan = next((plan for plan in cluster.schedule.topics if plan.sleeps), None)
     if plan is not None:
         topic = plan._replace(name=FAMILY).topic(plan.qps)
-        await cluster.catalog.families.create(Family(topic, Bounds(idle_s=IDLE_S)))
+        await cluster.catalog.families.create(Family(topic))
 
 
 class NotedCatalog(Catalog):
@@ -42,7 +42,7 @@ class _NotedFamilies(FamilyCatalog):
         self._link = link
         self._evidence = evidence
 
-    async def forget(self, versions: Mapping[str, int], also: Any) -> set[str]:
+    async def sleep(self, versions: Mapping[str, int], also: Any) -> set[str]:
         if versions:
             self._link.observer = self._evidence.slept
-        return await super().forget(versions, also)
+        return await super().sleep(versions, also)

@@ -70,7 +70,7 @@ CREATE TABLE emq_topics (
 )
  WITHOUT ROWID;
 
-CREATE INDEX emq_topics_buried ON emq_topics (environment, version) WHERE live = 0;
+CREATE INDEX emq_topics_live ON emq_topics (environment, live, version);
 
 CREATE INDEX emq_topics_version ON emq_topics (environment, version);
 
@@ -166,7 +166,7 @@ CREATE TABLE emq_topics (
     PRIMARY KEY (environment, name)
 );
 
-CREATE INDEX emq_topics_buried ON emq_topics (environment, version) WHERE live = 0;
+CREATE INDEX emq_topics_live ON emq_topics (environment, live, version);
 
 CREATE INDEX emq_topics_version ON emq_topics (environment, version);
 

@@ -1,0 +1,196 @@
+"""Topics that sleep and keep their rows, on every store and database: those with settings of their own."""
+
+from __future__ import annotations
+
+import pytest
+from family_place import Place
+
+from emq.runtime import errors
+from emq.runtime.clock import SystemClock
+from emq.storage.answers import served
+from emq.storage.log_store import Put
+from emq.topics.families import Bounds
+from emq.topics.model import State, Topic, TopicOptions
+
+WAYS = ["own", "plain"]
+"""A topic of a family with a setting of its own, and a topic of no family."""
+
+
+async def asleep(place: Place, way: str, name: str = "") -> str:
+    """Make a topic that keeps its row, let it deliver a message and fall asleep; return its name."""
+    if way == "own":
+        name = f"{place.prefix}{name or 'own'}"
+        await place.producer.publish(name, b"before")
+        await place.admin.update(name, max_attempts=3, qps=120.0)
+    else:
+        name = f"{place.prefix[:-1]}-{name or 'plain'}"
+        options = TopicOptions(idle_s=300.0, max_attempts=3)
+        await place.admin.create([Topic(name, 120.0, priorities=("only",), options=options)])
+        await place.producer.publish(name, b"before")
+    await place.finish(name)
+    assert await place.sleep(name) == {name}
+    return name
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_topic_with_a_row_sleeps_and_the_first_publish_wakes_it_with_its_settings(
+    place: Place, sealed: None, way: str
+) -> None:
+    await place.create(priorities=("only",))
+    before = await place.catalog.version()
+    name = await asleep(place, way)
+    slept = await place.catalog.get(name)
+    assert (slept.asleep_s > 0, slept.qps, slept.options.max_attempts) == (True, 120.0, 3)
+    assert name in [topic.name for topic in await place.catalog.list()]
+    assert name not in {topic.name for topic in (await place.catalog.changes_since(0)).changed}
+    assert name in (await place.catalog.changes_of(before)).deleted
+    assert name in (await place.catalog.changes_since(before)).deleted
+    assert await place.live() == 0
+    [answer] = await place.store.log.put([Put(slept.queue(0, 0), [b"by who has not heard of it"])])
+    assert isinstance(answer, errors.QueueSealed)
+    for producer in (place.producer, *place.producers(2)):
+        await producer.publish(name, b"after")
+    woken = await place.catalog.get(name)
+    assert (woken.asleep_s, woken.qps, woken.active_groups, woken.options.max_attempts) == (0.0, 120.0, 3, 3)
+    assert woken.layout > slept.layout
+    assert await place.unfinished(name) == 3
+    assert await place.live() == (way == "own")
+    assert name in {topic.name for topic in (await place.catalog.changes_since(0)).changed}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_change_of_a_topic_that_sleeps_leaves_it_asleep_and_tells_nobody(
+    place: Place, sealed: None, way: str
+) -> None:
+    await place.create(priorities=("only",))
+    name = await asleep(place, way)
+    version = await place.catalog.version()
+    for qps in range(1, 100):  # more numbers of groups than a topic has at a time
+        await place.catalog.update(name, qps=50.0 * qps)
+    await place.admin.update(name, qps=30.0)
+    await place.admin.set_state(name, State.PAUSED)
+    await place.admin.create([await place.catalog.get(name)], exist_ok=True)
+    await place.admin.put_many([await place.catalog.get(name)])
+    slept = await place.catalog.get(name)
+    assert (slept.asleep_s > 0, slept.qps, slept.groups, slept.earlier) == (True, 30.0, 1, ())
+    assert (await place.catalog.changes_of(version)).changed == []
+    assert (await place.catalog.changes_since(version)).changed == []
+    [answer] = await place.store.log.put([Put(slept.queue(0, 0), [b"it is sealed"])])
+    assert isinstance(answer, errors.QueueSealed)
+    await place.admin.set_state(name, State.DRAINING)
+    with pytest.raises(errors.TopicClosed, match="is draining and takes no new messages"):
+        await place.producer.publish(name, b"")
+    assert (await place.catalog.get(name)).asleep_s > 0
+    await place.admin.set_state(name, State.PAUSED)
+    await place.producer.publish(name, b"")
+    woken = await place.catalog.get(name)
+    assert (woken.state, woken.qps, woken.active_groups, woken.groups) == (State.PAUSED, 30.0, 1, 1)
+
+
+async def test_a_family_changes_those_that_sleep_and_a_row_that_says_nothing_goes(place: Place, sealed: None) -> None:
+    await place.create(priorities=("only",))
+    name, other = await asleep(place, "own"), await asleep(place, "own", "other")
+    await place.families.set(place.family, {"max_length": 77, "qps": 60.0})
+    slept = await place.catalog.get(name)
+    assert (slept.asleep_s > 0, slept.qps, slept.options.max_length) == (True, 120.0, 77)
+    await place.families.set(place.family, {"state": State.DRAINING})
+    with pytest.raises(errors.TopicClosed):
+        await place.producer.publish(name, b"")
+    await place.families.set(place.family, {"state": State.ACTIVE})
+    await place.admin.inherit(name, ["qps", "max_attempts"])
+    with pytest.raises(errors.UnknownTopic):
+        await place.catalog.get(name)
+    await place.producer.publish(name, b"")
+    assert ((await place.catalog.get(name)).qps, await place.live()) == (60.0, 1)
+    with pytest.raises(errors.StillConsumed, match="has 2 topics"):
+        await place.families.delete(place.family)
+    assert (await place.families.delete(place.family, force=True)) == (2, 1)
+    with pytest.raises(errors.UnknownTopic):
+        await place.catalog.get(other)
+
+
+async def test_topics_that_sleep_count_against_no_stranger_and_wake_in_a_full_family(
+    place: Place, sealed: None
+) -> None:
+    await place.create(priorities=("only",), bounds=Bounds(max_topics=1))
+    name = await asleep(place, "own")
+    await place.producer.publish(f"{place.prefix}stranger", b"")
+    with pytest.raises(errors.FamilyFull):
+        await place.producer.publish(f"{place.prefix}another", b"")
+    await place.producer.publish(name, b"its operator has made it")
+    assert await place.live() == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_topic_that_sleeps_is_deleted_and_wakes_no_more(place: Place, sealed: None, way: str) -> None:
+    await place.create(priorities=("only",))
+    name = await asleep(place, way)
+    version = await place.catalog.version()
+    assert await place.admin.delete(name) == 0
+    assert await place.live() == 0
+    assert (await place.catalog.changes_of(version)).deleted == [name]
+    with pytest.raises(errors.UnknownTopic):
+        await place.catalog.get(name)
+    if way == "plain":
+        with pytest.raises(errors.UnknownTopic):
+            await place.producer.publish(name, b"")
+        await place.admin.create([Topic(name, 5.0, priorities=("only",))])
+    before_s = SystemClock().now()
+    await place.producer.publish(name, b"of a new topic")
+    new = await place.catalog.get(name)
+    assert (new.own, new.options.max_attempts, await place.unfinished(name)) == ((), 16, 1)
+    assert new.timeline[-1].since_s >= before_s
+
+
+async def test_a_publish_at_the_moment_of_a_deletion_wakes_the_topic(place: Place, sealed: None) -> None:
+    await place.create(priorities=("only",))
+    name, forget = await asleep(place, "own"), place.catalog.families.forget
+
+    async def after_a_publish(*args: object) -> set[str]:
+        await place.producer.publish(name, b"x")
+        return await forget(*args)  # type: ignore[arg-type]
+
+    place.catalog.families.forget = after_a_publish  # type: ignore[method-assign]
+    with pytest.raises(errors.StillConsumed, match="has just got a message"):
+        await place.admin.delete(name)
+    assert await place.unfinished(name) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_topic_that_wakes_at_once_starts_nothing_until_every_host_knows(
+    place: Place, sealed: None, way: str
+) -> None:
+    await place.create(priorities=("only",))
+    before_s = SystemClock().now()
+    name = await asleep(place, way)
+    await place.producer.publish(name, b"")
+    first, then = (await place.catalog.get(name)).timeline
+    assert (first.qps, then.qps) == (0.0, 120.0)
+    assert then.since_s >= before_s + 1
+
+
+async def test_a_topic_that_sleeps_wakes_when_another_one_names_it_as_its_budget(place: Place, sealed: None) -> None:
+    await place.create(priorities=("only",))
+    for i, named in enumerate((await asleep(place, "plain"), await asleep(place, "own"))):
+        below = Topic(f"{place.prefix[:-1]}-below{i}", 5.0, options=TopicOptions(budget=named))
+        await place.admin.create([below])
+        budget = await place.catalog.get(named)
+        assert (budget.asleep_s, budget.shared_s > 0) == (0.0, True)
+        await place.producer.publish(named, b"")
+        assert await place.unfinished(named) == 1
+    assert await place.live() == 1
+
+
+async def test_a_row_that_is_found_asleep_after_a_loss_of_the_database_takes_its_messages_along(
+    place: Place, sealed: None
+) -> None:
+    """The database forgets that a topic woke. Its queues are open, and whoever publishes wakes it again."""
+    await place.create(priorities=("only",))
+    name = await asleep(place, "own")
+    slept = await place.catalog.get(name)
+    await place.producer.publish(name, b"1")
+    await place.catalog.change(name, lambda woken: slept)
+    await place.producers(1)[0].publish(name, b"2")
+    woken = await place.catalog.get(name)
+    bounds = served(await place.store.log.bounds(woken.all_queues()))
+    assert (woken.asleep_s, sum(b.tail - b.head for b in bounds)) == (0.0, 2)
