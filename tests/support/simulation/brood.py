@@ -1,4 +1,4 @@
-"""Topics of a family, for some seeds: nobody creates them, and they sleep between the bursts of their publishers.
+"""Topics, for some seeds, that sleep between the bursts of their publishers; see `support.simulation.families`.
 
 Everything is drawn from a stream of its own, so that seeds without a family stay as they were.
 """
@@ -9,6 +9,9 @@ import random
 from typing import Any
 
 from support.simulation.plans import TopicPlan
+
+IDLE_S = 0.8
+"""Their `idle_s`: shorter than usual, so that they sleep often."""
 
 SHARE = 0.35
 """Share of the seeds that have a family."""
@@ -21,7 +24,7 @@ def brood(seed: int) -> list[TopicPlan]:
         return []
     groups = rng.choice((1, 1, 2))
     qps = rng.choice((3.0, 6.0)) * groups
-    options: dict[str, Any] = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
+    options: dict[str, Any] = {"idle_s": IDLE_S, "max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
     if rng.random() < 0.2:
         options["pacing"] = "smooth"
     made = TopicPlan("", qps, qps / groups, 0.0, doomed=0.0, slow=0.05, options=options, sleeps=True)

@@ -146,8 +146,9 @@ class CatalogOrders:
             ordered: all topics, as operators knew them.
         """
         await families.create(self._cluster)
-        wanted = {topic.name: topic for topic in budgets.in_order(ordered) if not topic.family}
-        there = {topic.name: topic for topic in await self._cluster.catalog.list() if not topic.family}
+        wanted = {topic.name: topic for topic in budgets.in_order(ordered) if topic.options.idle_s is None}
+        known = await self._cluster.catalog.list()
+        there = {topic.name: topic for topic in known if topic.options.idle_s is None}
         for topic in reversed(budgets.in_order(there.values())):
             name = topic.name
             # What is there of a topic that was deleted and created again is its former life.

@@ -333,7 +333,7 @@ class Cluster:
 
     async def look_at_quotas(self) -> None:
         for topic in await self.catalog.list():
-            if topic.family:  # whether it sleeps or not, its groups share the same qps
+            if topic.options.idle_s is not None:  # whether it sleeps or not, its groups share the same qps
                 continue
             known = self.divisions.setdefault(topic.name, [*topic.timeline])
             if topic.name != REBORN:  # of which `create_again` notes how it begins

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from emq.topics.catalog import Catalog
 from emq.topics.families import Family
@@ -16,16 +19,25 @@ if TYPE_CHECKING:
 
 FAMILY = "brood.*"
 
-IDLE_S, PASS_S = 0.8, 0.5
-"""The family's `idle_s`, and the pause between a host's looks: shorter than usual, so that topics sleep often."""
+PASS_S = 0.5
+"""The pause between a host's looks: shorter than usual, so that topics sleep often."""
 
 
 async def create(cluster: Cluster) -> None:
-    """Create the family, as an operator does; none of its topics."""
-    plan = next((plan for plan in cluster.schedule.topics if plan.sleeps), None)
-    if plan is not None:
-        topic = plan._replace(name=FAMILY).topic(plan.qps)
+    """Create the family, as an operator does, and for most seeds its topics, so that their rows stay while they sleep.
+
+    They have a setting of their own, or belong to no family.
+    """
+    plans = [plan for plan in cluster.schedule.topics if plan.sleeps]
+    if not plans:
+        return
+    way = random.Random(f"{cluster.schedule.seed} rows").choice(("bare", "own", "plain"))
+    if way != "plain":
+        topic = plans[0]._replace(name=FAMILY).topic(plans[0].qps)
         await cluster.catalog.families.create(Family(topic))
+    if way != "bare":
+        topics = [plan.topic(plan.qps) for plan in plans]
+        await cluster.admin.create([msgspec.structs.replace(topic, own=("max_attempts",)) for topic in topics])
 
 
 class NotedCatalog(Catalog):

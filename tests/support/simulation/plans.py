@@ -26,7 +26,7 @@ class TopicPlan(NamedTuple):
     by: what takes its messages: "" for a coroutine, "thread" for a function, "receiver" for one that asks.
     merging: how many merge keys there are; 0 for none.
     created_s: true time at which it is created; 0 for the beginning.
-    sleeps: it belongs to a family: nobody creates it, and it goes when it is idle.
+    sleeps: it falls asleep when it is idle; see `support.simulation.families`.
     """
 
     name: str

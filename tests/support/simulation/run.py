@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from emq.runtime.pace import GRID_S
-from support.simulation import endless, families, faults, promises, trial
+from support.simulation import brood, endless, families, faults, promises, trial
 from support.simulation.breaking import is_unforeseen
 from support.simulation.cluster import Cluster
 from support.simulation.evidence import Evidence
@@ -186,6 +186,6 @@ def _determined(seed: int) -> Iterator[None]:
         mock.patch("emq.runtime.pace.GRID_S", GRID_S if seed % 2 else FINE_GRID_S),
         mock.patch("emq.dispatch.settler.random", fixed),
         mock.patch("emq.host.sleeping.PASS_S", families.PASS_S),
-        mock.patch("emq.topics.rules.MIN_IDLE_S", families.IDLE_S),
+        mock.patch("emq.topics.rules.MIN_IDLE_S", brood.IDLE_S),
     ):
         yield

@@ -76,7 +76,8 @@ async def _settled(cluster: Cluster) -> bool:
     deadline = cluster.evidence.now + SETTLED_S
     while True:
         await asyncio.sleep(0.5)
-        groups = {topic.group(i) for topic in await cluster.catalog.list() for i in range(topic.groups)}
+        awake = [topic for topic in await cluster.catalog.list() if not topic.asleep_s]
+        groups = {topic.group(i) for topic in awake for i in range(topic.groups)}
         missing = groups.difference(*(member.host.ownership.groups for member in cluster.alive))
         latest = max((acquired.at for acquired in cluster.evidence.owned), default=0.0)
         moves = latest > cluster.evidence.now - rest.SAVED_S
