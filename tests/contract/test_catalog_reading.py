@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Awaitable, Callable
 
 import pytest
 import sqlalchemy as sa
@@ -10,7 +11,7 @@ import sqlalchemy as sa
 from emq.database import Database
 from emq.runtime import errors
 from emq.topics.catalog import Catalog
-from emq.topics.model import Topic
+from emq.topics.model import Topic, TopicOptions
 
 NAMES = ["a", "a-1", "a.", "a.b", "a.b.c", "a.é", "a.\U0010ffff", "a.\U0010ffff.b", "aZ", "a_b", "a%b"]
 NAMES += ["A.b", "b", "é.a", "\ud7ff", "\ud7ff.x", "\ue000", "\U0010ffff", "\U0010ffffa"]
@@ -43,18 +44,15 @@ async def test_a_name_that_no_topic_can_have_does_not_spoil_the_answer_for_other
         await catalog.get("a\0")
 
 
-async def test_names_that_begin_alike_are_read_along_the_key(catalog: Catalog, db: Database) -> None:
+async def plans_of(db: Database, reads: Callable[[], Awaitable[object]]) -> list[str]:
+    """Return how the database finds the rows of topics in each of these reads."""
     seen: list[tuple[str, object]] = []
 
     def note(_c: object, _cursor: object, text: str, parameters: object, *_: object) -> None:
         seen.append((text, parameters))
 
     sa.event.listen(db._engine, "before_cursor_execute", note)
-    await catalog.list("a.*")
-    await catalog.names("a.b")
-    await catalog.beginning("a.", 10)
-    with pytest.raises(errors.UnknownTopic):
-        await catalog.get("a.unknown")
+    await reads()
     sa.event.remove(db._engine, "before_cursor_execute", note)
     explain = "EXPLAIN" if db.dialect == "postgresql" else "EXPLAIN QUERY PLAN"
 
@@ -67,13 +65,41 @@ async def test_names_that_begin_alike_are_read_along_the_key(catalog: Catalog, d
             for text, parameters in looks
         ]
 
-    found = await db.run(plans)
+    return await db.run(plans)
+
+
+async def test_names_that_begin_alike_are_read_along_the_key(catalog: Catalog, db: Database) -> None:
+    async def reads() -> None:
+        await catalog.list("a.*")
+        await catalog.names("a.b")
+        await catalog.beginning("a.", 10)
+        with pytest.raises(errors.UnknownTopic):
+            await catalog.get("a.unknown")
+
+    found = await plans_of(db, reads)
     assert len(found) == 4
     ranges = [
         plan for plan in found if ("name>?" in plan and "name<?" in plan) or ("name >= " in plan and "name < " in plan)
     ]
     assert len(ranges) == 3, found
     assert all("Index Cond" in plan or "SEARCH" in plan for plan in found)
+
+
+async def test_a_reading_of_the_whole_catalog_looks_only_at_topics_that_are_awake(
+    catalog: Catalog, db: Database
+) -> None:
+    options = TopicOptions(idle_s=60.0)
+    await catalog.create_many([Topic(f"s.{i}", 1, options=options) for i in range(300)])
+    names = await catalog.names("s.*")
+    slept = await catalog.families.sleep(await catalog.families.versions(names), lambda *_: None)
+    assert slept == set(names)
+    if db.dialect == "postgresql":
+        await db.run(lambda connection: connection.exec_driver_sql("ANALYZE emq_topics"))
+    [plan] = await plans_of(db, lambda: catalog.changes_since(0))
+    assert "emq_topics_live" in plan, plan
+    assert "live=? AND version>?" in plan or "(live = 1)" in plan, plan
+    assert sorted(topic.name for topic in (await catalog.changes_since(0)).changed) == STORED
+    assert len(await catalog.list()) == len(STORED) + 300
 
 
 async def test_the_names_of_what_changed_are_told_without_the_topics(catalog: Catalog, db: Database) -> None:

@@ -255,6 +255,8 @@ class Cluster:
     async def left(self) -> list[str]:
         """Return the queues, lanes and slots that have work left."""
         topics = await self.catalog.list()
+        if self.evidence.lost_at:  # a store that lost a seal may hold finished messages of a topic that sleeps
+            topics = [topic for topic in topics if not topic.asleep_s]
         groups = [topic.group(i) for topic in topics for i in range(topic.groups)]
         queues = [queue for topic in topics for queue in topic.all_queues()]
         store = self.keeper.store
