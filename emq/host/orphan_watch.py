@@ -1,7 +1,4 @@
-"""The orphans loop: one host logs messages that nobody consumes, because the catalog does not know them.
-
-It wakes topics that sleep and hold messages: the database has lost that they woke.
-"""
+"""The orphans loop: one host logs messages that the catalog does not know, and wakes topics that hold messages."""
 
 from __future__ import annotations
 
@@ -61,9 +58,10 @@ class OrphanWatch:
         # A topic may be so new that this host does not know it yet.
         topics = {topic.name: topic for topic in await self._catalog.list()}
         found = await orphans.find(self._store, {n: topic for n, topic in topics.items() if not topic.asleep_s})
-        asleep = [one for one in found if one.topic in topics and topics[one.topic].asleep_s]
-        await self._catalog.families.make([one.topic for one in asleep])
-        found = [one for one in found if one not in asleep]
+        # The store has lost that a topic was sealed, or the database that it woke.
+        asleep = {one.topic for one in found if one.topic in topics and topics[one.topic].asleep_s}
+        await self._catalog.families.make(asleep)
+        found = [one for one in found if one.topic not in asleep]
         told = orphans.told(found)
         if found and told != self._told:
             self._told = told

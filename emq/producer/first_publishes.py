@@ -31,7 +31,7 @@ class FirstPublishes:
     def __init__(self, store: Store, catalog: Catalog) -> None:
         self._store = store
         self._catalog = catalog
-        self._rounds = Rounds(self._make_all, "making of topics")
+        self._rounds = Rounds(self._make, "making of topics")
 
     async def make(self, names: Collection[str]) -> Made:
         """Wake or make topics; see `FamilyCatalog.make`.
@@ -42,16 +42,13 @@ class FirstPublishes:
         made = await asyncio.shield(self._rounds.join(names))
         return {name: made[name] for name in names if name in made}
 
-    async def _make_all(self, wanted: Collection[str]) -> Made:
-        names, made = [*wanted], dict[str, Topic | errors.EMQError]()
+    async def _make(self, wanted: Collection[str]) -> Made:
+        names, found = [*wanted], dict[str, Topic | errors.EMQError]()
         for start in range(0, len(names), AT_ONCE):
-            made |= await self._make(names[start : start + AT_ONCE])
-        return made
-
-    async def _make(self, names: Collection[str]) -> Made:
-        made = await self._catalog.families.make(names)
-        await opening.opened(self._store, [topic for topic in made.values() if isinstance(topic, Topic)])
-        return made
+            made = await self._catalog.families.make(names[start : start + AT_ONCE])
+            await opening.opened(self._store, [topic for topic in made.values() if isinstance(topic, Topic)])
+            found |= made
+        return found
 
     async def awaken(self, name: str) -> None:
         """Open a topic that takes no messages although the catalog has it, awake.

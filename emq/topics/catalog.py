@@ -114,8 +114,7 @@ class Catalog(CatalogReading):
             absent = [self._admission.permit(topic, None) for name, topic in wanted.items() if name not in present]
             new, named = change.begun(absent, {})
             change.save([*new, *named])
-            present |= {topic.name: topic for topic in named if topic.name in present}
-            both = present | {topic.name: topic for topic in new}
+            both = {**present, **{topic.name: topic for topic in (*new, *named)}}
             return [both[topic.name] for topic in topics]
 
         return await self.write_rows(create)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from emq.database import database, levels, statements, tables
 from emq.runtime import errors, plurals
-from emq.topics import changing, row_codec
+from emq.topics import changing, families, row_codec
 from emq.topics.family_rows import FamilyRows
 from emq.topics.model import Topic
 from emq.topics.topic_changes import VERSION, TopicChanges
@@ -75,6 +75,8 @@ class TopicRows:
             return row_codec.decode(name, found[name])
         # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
         alike = changing.alike(name, self.beginning(name[:1], 2000))
+        if below := families.above(name, self.families.all()):
+            alike = f"; a publish makes it in family {below!r}; to give it other settings: emq topic create {name} ..."
         raise unknown(name, self._environment, self._place, alike)
 
     def matching(self, pattern: str) -> list[Topic]:

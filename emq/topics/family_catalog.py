@@ -52,17 +52,8 @@ class FamilyCatalog:
         self._rows = rows
         self._admission = admission
 
-    async def list(self) -> Sequence[Stored]:
-        """Return all families, in the order of their names, each with the number of its topics.
-
-        Raises:
-            InvalidTopic: this version cannot read one of them.
-            DatabaseUnavailable: try again later.
-        """
-        return [*(await self.all()).values()]
-
     async def all(self) -> AllFamilies:
-        """Return all families by name, also those that this version cannot read.
+        """Return all families by name, in the order of their names, also those that this version cannot read.
 
         Raises:
             DatabaseUnavailable: try again later.

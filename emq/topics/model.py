@@ -92,8 +92,7 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         family: the family whose settings the topic follows; empty for a topic of no family. See `emq.topics.families`.
         own: the settings of a topic of a family that somebody has set for this topic.
         asleep_s: when the topic fell asleep, in seconds of the environment's time; 0 while it is awake. A topic that
-            sleeps holds nothing, is sealed in the store, and belongs to no host until a publish wakes it. See
-            `emq.topics.family_catalog`.
+            sleeps holds nothing, is sealed in the store, and is unknown to hosts until a publish wakes it.
     """
 
     name: str

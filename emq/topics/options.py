@@ -124,8 +124,8 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     idle_s: Annotated[
         float | None,
         means(
-            "Time after which a topic that holds nothing and does nothing falls asleep: hosts and producers forget it "
-            "until the next publish. none: never. A family that does not say otherwise gives its topics 300.",
+            "Time after which an empty, idle topic sleeps until the next publish; none: never. At least 5. A family "
+            "that does not say it has 300.",
             "s",
         ),
     ] = None

@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 _CONTRACT = "tests/contract/test_topics_of_families.py::"
 _UNIT = "tests/unit/test_families.py::"
 _SLEEP = "tests/integration/test_sleeping_topics.py::"
+_ASLEEP = "tests/contract/test_topics_asleep.py::"
 
 MUTANTS = (
     Mutant(
@@ -134,5 +135,78 @@ MUTANTS = (
         "await self._letting.release(sorted(mine), self._drain_s)",
         "pass",
         f"{_SLEEP}test_a_host_starts_nothing_of_a_topics_next_life_before_it_knows_of_it",
+    ),
+    Mutant(
+        "row-of-a-sleeper-goes",
+        "L",
+        "a topic that falls asleep loses the settings that somebody gave it",
+        "emq/topics/catalog_change.py",
+        "if topic.asleep_s and topic.family and not topic.own]:",
+        "if topic.asleep_s and topic.family]:",
+        f"{_ASLEEP}test_a_topic_with_a_row_sleeps_and_the_first_publish_wakes_it_with_its_settings[sqlite-memory-own]",
+    ),
+    Mutant(
+        "followers-keep-sleepers",
+        "A",
+        "hosts and producers that follow the catalog do not hear that a topic fell asleep",
+        "emq/database/sql/sqlite/topics_save.sql",
+        "WHEN emq_topics.live = 1 AND excluded.live = 2 THEN excluded.version",
+        "WHEN false THEN excluded.version",
+        f"{_ASLEEP}test_a_topic_with_a_row_sleeps_and_the_first_publish_wakes_it_with_its_settings[sqlite-memory-plain]",
+    ),
+    Mutant(
+        "mirror-reads-sleepers",
+        "A",
+        "a host that starts reads every topic that sleeps",
+        "emq/topics/topic_changes.py",
+        "changed = changed.where(_table.c.live == tables.AWAKE)",
+        "pass",
+        "tests/contract/test_catalog_reading.py::test_a_reading_of_the_whole_catalog_looks_only_at_topics_that_are_awake"
+        "[sqlite]",
+    ),
+    Mutant(
+        "changes-of-sleepers-are-told",
+        "A",
+        "a change of a family with many topics that sleep makes every host read their rows",
+        "emq/database/sql/sqlite/topics_save.sql",
+        "WHEN emq_topics.live = 2 AND excluded.live = 2 THEN emq_topics.version ELSE",
+        "WHEN false THEN emq_topics.version ELSE",
+        f"{_ASLEEP}test_a_change_of_a_topic_that_sleeps_leaves_it_asleep_and_tells_nobody[sqlite-memory-own]",
+    ),
+    Mutant(
+        "sleeper-wakes-beside-its-former-life",
+        "Q",
+        "a topic whose row stayed starts messages as soon as it wakes, before every host has heard that it slept",
+        "emq/topics/catalog_change.py",
+        "ended_s |= {topic.name: topic.asleep_s for topic in topics if topic.asleep_s}",
+        "pass",
+        f"{_ASLEEP}test_a_topic_that_wakes_at_once_starts_nothing_until_every_host_knows[sqlite-memory-plain]",
+    ),
+    Mutant(
+        "create-opens-sleepers",
+        "L",
+        "who creates a topic that sleeps opens its queues, and takes messages that nobody consumes",
+        "emq/topics/opening.py",
+        "topics = [topic for topic in topics if not topic.asleep_s]",
+        "pass",
+        f"{_ASLEEP}test_a_change_of_a_topic_that_sleeps_leaves_it_asleep_and_tells_nobody[sqlite-memory-plain]",
+    ),
+    Mutant(
+        "budget-sleeps-on",
+        "Q",
+        "a topic that sleeps stays asleep when it becomes a budget, and no host counts it",
+        "emq/topics/catalog_change.py",
+        "for name, topic in above.items() if topic.asleep_s]",
+        "for name, topic in above.items() if False]",
+        f"{_ASLEEP}test_a_topic_that_sleeps_wakes_when_another_one_names_it_as_its_budget[sqlite-memory]",
+    ),
+    Mutant(
+        "loss-leaves-messages-asleep",
+        "L",
+        "the database forgets that a topic woke, and its messages wait for the next publish",
+        "emq/host/orphan_watch.py",
+        "await self._catalog.families.make(asleep)",
+        "pass",
+        f"{_SLEEP}test_a_topic_of_which_the_database_forgets_that_it_woke_is_woken_again[plain]",
     ),
 )
