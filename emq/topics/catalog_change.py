@@ -116,6 +116,7 @@ class CatalogChange:
         Raises as `TopicRows.save`.
         """
         saved = [changing.at_rest(topic) if topic.asleep_s else topic for topic in topics]
-        if needless := [topic for topic in saved if topic.asleep_s and topic.family and not topic.own]:
-            self.bury(needless)
-        self.rows.save(self.version, [topic for topic in saved if not (topic.asleep_s and topic.family) or topic.own])
+        needless = {topic.name: topic for topic in saved if topic.asleep_s and topic.family and not topic.own}
+        if needless:
+            self.bury([*needless.values()])
+        self.rows.save(self.version, [topic for topic in saved if topic.name not in needless])

@@ -141,8 +141,8 @@ MUTANTS = (
         "L",
         "a topic that falls asleep loses the settings that somebody gave it",
         "emq/topics/catalog_change.py",
-        "if topic.asleep_s and topic.family and not topic.own]:",
-        "if topic.asleep_s and topic.family]:",
+        "for topic in saved if topic.asleep_s and topic.family and not topic.own}",
+        "for topic in saved if topic.asleep_s and topic.family}",
         f"{_ASLEEP}test_a_topic_with_a_row_sleeps_and_the_first_publish_wakes_it_with_its_settings[sqlite-memory-own]",
     ),
     Mutant(
