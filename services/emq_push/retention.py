@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -55,20 +55,20 @@ class Retention:
     Args:
         database: returns the database.
         environment: the environment of the topics.
-        topics: returns the names of the topics that may have rows.
+        known: returns those of the topics of some names that exist, also those that sleep.
     """
 
     def __init__(
         self,
         database: Callable[[], Database],
         environment: str,
-        topics: Callable[[], Iterable[str]],
+        known: Callable[[Sequence[str]], Awaitable[Iterable[str]]],
         clock: Clock,
     ) -> None:
         self._database = database
         self._environment = environment
         self._tenants = Tenants(environment)
-        self._topics = topics
+        self._known = known
         self._clock = clock
 
     async def run(self) -> None:
@@ -101,9 +101,9 @@ class Retention:
         """Delete all rows that are too old, in small steps; return their number."""
         kept_s = await self._database().run(self._tenants.log_retentions_s, read_only=True)
         now, deleted = self._clock.now(), 0
-        topics = list(self._topics())
+        topics = [*(await self._names(tables.attempts) | await self._names(tables.deliveries))]
         for start in range(0, len(topics), TOPICS):
-            left = dict.fromkeys(topics[start : start + TOPICS])
+            left = dict.fromkeys(await self._known(topics[start : start + TOPICS]))
             while left:
                 cutoffs = {name: _us(now - kept_s.get(name.partition(".")[0], DEFAULT_S)) for name in left}
                 found = await self._database().run(functools.partial(self._deleted, cutoffs=cutoffs))
@@ -111,6 +111,24 @@ class Retention:
                 left = {name: None for name, one in found.items() if one.is_full}
                 await asyncio.sleep(PAUSE_S)
         return deleted + await self._orphans(_us(now - max([DEFAULT_S, *kept_s.values()])))
+
+    async def _names(self, table: sa.Table) -> dict[str, None]:
+        """Return the topics that have rows; one look-up for each, however many rows they have."""
+        names, last = dict[str, None](), ""
+        following = sa.select(sa.func.min(table.c.topic)).where(table.c.environment == self._environment)
+        following = following.where(table.c.topic > sa.bindparam("last"))
+
+        def some(connection: sa.Connection) -> list[str]:
+            found = [last]
+            while len(found) <= TOPICS and (name := connection.execute(following, {"last": found[-1]}).scalar()):
+                found.append(str(name))
+            return found[1:]
+
+        while found := await self._database().run(some, read_only=True):
+            names |= dict.fromkeys(found)
+            last = found[-1]
+            await asyncio.sleep(PAUSE_S)
+        return names
 
     async def _orphans(self, cutoff_us: int) -> int:
         """Delete attempts that are older than the longest retention, also of topics that are gone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -43,6 +43,15 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     for table in (tables.attempts, tables.deliveries, tables.tenants):
         await found.run(lambda c, table=table: c.execute(sa.delete(table).where(table.c.environment == environment())))
     await found.close()
+
+
+def exist(topics: Sequence[str]) -> Callable[[Sequence[str]], Awaitable[list[str]]]:
+    """Return a catalog in which these topics exist."""
+
+    async def known(names: Sequence[str]) -> list[str]:
+        return [name for name in names if name in topics]
+
+    return known
 
 
 def environment() -> str:
@@ -229,7 +238,7 @@ async def test_records_leave_when_their_tenant_keeps_them_no_longer(database: Da
         log.attempted(attempt("m", at_s=NOW_S, topic="gone.ep_1"))
         for i in range(ROWS + 10):
             log.attempted(attempt(f"many-{i}", at_s=NOW_S + i, topic="other.ep_1"))
-    retention = Retention(lambda: database, environment(), lambda: topics, ManualClock(now_s))
+    retention = Retention(lambda: database, environment(), exist(topics), ManualClock(now_s))
     assert await retention.trim() == 3 + 3 + 1 + 1 + 1 + ROWS + 10
     left = sorted((row.topic, row.message) for row in await rows(database, tables.attempts))
     assert left == [("other.ep_1", "m-1"), ("other.ep_1", "m-29"), ("other.ep_1", "m-5"), ("short.ep_1", "m-1")]
@@ -252,7 +261,7 @@ async def test_what_belongs_to_a_message_that_still_waits_stays(database: Databa
     over = (tables.deliveries.c.topic == topics[0]) & (tables.deliveries.c.message == "over")
     await database.run(lambda c: c.execute(sa.update(tables.deliveries).where(over).values(state="dead", **old)))
     for names in (topics, []):  # also where the catalog has forgotten them
-        await Retention(lambda: database, environment(), lambda n=names: n, ManualClock(NOW_S + 99 * DAY_S)).trim()
+        await Retention(lambda: database, environment(), exist(names), ManualClock(NOW_S + 99 * DAY_S)).trim()
     kept = [(row.topic, row.message) for row in await rows(database, tables.deliveries) if row.topic in topics]
     assert kept == [(topic, "waits") for topic in topics]
     left = [(row.topic, row.message) for row in await rows(database, tables.attempts) if row.topic in topics]
@@ -266,18 +275,18 @@ async def test_a_damaged_row_of_a_tenant_is_told_and_stops_no_other(
     await database.run(lambda c: c.execute(sa.insert(tables.tenants).values(tenant)))
     async with logging_to(database) as log:
         log.attempted(attempt("m", at_s=NOW_S, topic="other.ep_1"))
-    retention = Retention(lambda: database, environment(), lambda: ["other.ep_1"], ManualClock(NOW_S + 31 * DAY_S))
+    retention = Retention(lambda: database, environment(), exist(["other.ep_1"]), ManualClock(NOW_S + 31 * DAY_S))
     assert await retention.trim() == 1
     assert "tenant damaged: its row cannot be read" in caplog.text
 
 
 async def test_nothing_is_trimmed_where_there_is_no_tenant(database: Database) -> None:
-    assert await Retention(lambda: database, environment(), list, ManualClock(NOW_S)).trim() == 0
+    assert await Retention(lambda: database, environment(), exist([]), ManualClock(NOW_S)).trim() == 0
 
 
 async def test_one_host_at_a_time_looks_for_old_records(database: Database) -> None:
     clock = ManualClock(NOW_S + os.getpid())
-    hosts = [Retention(lambda: database, f"{environment()}-turn-{id(clock)}", list, clock) for _ in range(4)]
+    hosts = [Retention(lambda: database, f"{environment()}-turn-{id(clock)}", exist([]), clock) for _ in range(4)]
     assert sum(await asyncio.gather(*[host.has_turn() for host in hosts])) == 1
     clock.advance(300)
     assert not await hosts[0].has_turn()
@@ -310,7 +319,7 @@ async def test_a_host_keeps_records_of_what_it_pushes(tmp_path: Path) -> None:
 async def test_old_records_leave_where_no_tenant_is_left(database: Database) -> None:
     async with logging_to(database) as log:
         log.attempted(attempt("m", at_s=NOW_S, topic="gone.ep_1"))
-    retention = Retention(lambda: database, environment(), list, ManualClock(NOW_S + 31 * DAY_S))
+    retention = Retention(lambda: database, environment(), exist([]), ManualClock(NOW_S + 31 * DAY_S))
     assert await retention.trim() == 1
 
 

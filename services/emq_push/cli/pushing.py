@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -103,9 +103,9 @@ class _Surroundings:
     def topic(self, name: str) -> Any:
         return None if self._app.host is None else self._app.host.ownership.topics.get(name)
 
-    def pushed(self) -> list[str]:
-        """Return the names of the topics that have an endpoint, also a disabled one."""
-        topics = {} if self._app.host is None else self._app.host.ownership.topics
+    async def pushed(self, names: Iterable[str]) -> list[str]:
+        """Return those of the topics that have an endpoint, also a disabled one, and also while they sleep."""
+        topics = await self._app.catalog.some(names)
         return [name for name, topic in topics.items() if "push.url" in topic.options.attributes]
 
     def throttles(self) -> Throttles | None:

@@ -19,6 +19,9 @@ from emq_push.service import topic_fields
 from emq_push.service.refusals import Invalid
 from emq_push.service.topic_fields import TopicFields
 
+IDLE_S = 300.0
+"""`idle_s` of endpoints' topics: one that holds nothing, and gets nothing for so long, costs hosts nothing."""
+
 TENANT = "tenant"
 """The attribute that names the tenant of a topic."""
 SECRET = "push.secret"
@@ -116,6 +119,7 @@ def options(endpoint: Endpoint, attributes: dict[str, str]) -> dict[str, Any]:
         "jitter": settings.jitter,
         "ttl_s": settings.ttl_s,
         "durability": settings.durability,
+        "idle_s": IDLE_S,
         "attributes": attributes,
     }
 
