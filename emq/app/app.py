@@ -140,8 +140,7 @@ class App(OperatingApp):
             bounds: on what publishers may cause; see `emq.topics.families.Bounds`.
             update: if the family exists with other settings, give it and its topics these; else it keeps its own, and
                 a warning in the log names it.
-            settings: `qps`, the most starts a second of each topic, and as for `create_topic`. An idle topic sleeps
-                after `idle_s`, 300 unless given; None for never.
+            settings: `qps`, the most starts a second of each topic, `idle_s` (300), and others as for `create_topic`.
 
         Returns:
             What publishes to the topics of the family, and binds their handler.

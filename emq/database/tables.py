@@ -20,9 +20,7 @@ topics = sa.Table(
     sa.Column("body", sa.Text, nullable=False, comment="the topic as JSON; empty in a tombstone"),
     sa.Column("version", sa.BigInteger, nullable=False, comment="catalog version at which the row last changed"),
     sa.Column("live", sa.Integer, nullable=False, comment="TOMBSTONE, AWAKE or ASLEEP"),
-    sa.Column(
-        "deleted_at", sa.BigInteger, nullable=False, comment="version at which it last ended or fell asleep, or 0"
-    ),
+    sa.Column("deleted_at", sa.BigInteger, nullable=False, comment="version at which it last ended or slept, or 0"),
     sa.Index("emq_topics_version", "environment", "version"),
     sa.Index("emq_topics_live", "environment", "live", "version"),
     sqlite_with_rowid=False,

@@ -98,7 +98,8 @@ class Sleeping:
                 await self._sleep(due)
                 due.clear()
                 await pace.rest(LOOK_S)
-        await self._sleep(due)
+        if due:
+            await self._sleep(due)
         self._seen = seen
 
     def _look(self, owner: OwnedTopic, seen: dict[str, _Seen], due: list[OwnedTopic]) -> None:

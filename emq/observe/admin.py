@@ -118,7 +118,7 @@ class Admin:
         await self.catalog.check_unnamed(topic)
         if force:
             return await self.delete_all([topic])
-        versions = await self.catalog.families.versions([name], asleep=True) if topic.sleeps else {}
+        versions = await self.catalog.families.versions([name]) if topic.sleeps else {}
         held = await self.held([topic])
         if held or not await self._deletion.seal([topic], emptied=False) or (held := await self.held([topic])):
             await opening.open_all(self.store, [topic])

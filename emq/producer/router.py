@@ -47,8 +47,7 @@ class Router:
     reading, which first looks at the catalog's version. If the version has moved, the reading asks which topics have
     changed since, and reads again those that are known. A publish to a known topic waits for a look when the last one
     is `CATALOG_POLL_S` old. Who waits stands in the topic's line, so no publish overtakes another one to its topic.
-    Names of no topic are refused, and not kept. Topics that sleep wake first, and names below a family become topics
-    (`FirstPublishes`).
+    Names of no topic are refused, and not kept. Topics that sleep, or are to be made, wake first (`FirstPublishes`).
 
     While the database is away, messages are routed by the catalog as last seen, for at most `STALE_S`, and only to
     topics to which this process has published before. This is safe: a topic changes only in the database, and groups

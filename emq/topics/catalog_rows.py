@@ -60,8 +60,7 @@ class TopicRows:
 
     def buried(self, names: Iterable[str]) -> dict[str, float]:
         """Return the times of deletion by name, of those among the names that were deleted."""
-        ended = [row for row in self._named(names) if row.live == tables.TOMBSTONE]
-        return {row.name: row_codec.deleted_s(row.body) for row in ended}
+        return {row.name: row_codec.deleted_s(row.body) for row in self._named(names) if row.live == tables.TOMBSTONE}
 
     def topic(self, name: str) -> Topic:
         """Return a topic.
@@ -132,22 +131,18 @@ class TopicRows:
             HostConflict: this version cannot read the environment's feature level.
         """
         level = levels.current(self.connection, self._environment)
-        rows = [
-            (topic.name, row_codec.encode(topic, level), tables.ASLEEP if topic.asleep_s else tables.AWAKE)
-            for topic in topics
-        ]
+        rows = [(t.name, row_codec.encode(t, level), tables.ASLEEP if t.asleep_s else tables.AWAKE) for t in topics]
         if rows:
             text = msgspec.json.encode(rows).decode()
             values = {"environment": self._environment, "version": version, "rows": text}
             self.connection.execute(statements.catalog(self.connection, "topics_save"), values)
 
-    def versions(self, names: Iterable[str], *, asleep: bool) -> dict[str, int]:
+    def versions(self, names: Iterable[str]) -> dict[str, int]:
         """Return the versions of topics' rows by name, of those among the names that exist.
 
         A change of a topic that sleeps, and goes on sleeping, gives its row no newer version.
         """
-        live = (tables.AWAKE, tables.ASLEEP) if asleep else (tables.AWAKE,)
-        return {row.name: row.version for row in self._named(names) if row.live in live}
+        return {row.name: row.version for row in self._named(names) if row.live != tables.TOMBSTONE}
 
     def drop_buried(self, before: int, limit: int) -> int:
         """Drop rows of topics that were deleted before a version, the oldest first; return their number.

@@ -226,13 +226,9 @@ class FamilyCatalog:
 
         await self._rows.write_rows(delete)
 
-    async def versions(self, names: Collection[str], *, asleep: bool = False) -> dict[str, int]:
-        """Return numbers that change whenever somebody writes these topics' rows, or wakes the topics; see `sleep`.
-
-        Args:
-            asleep: also of topics that sleep.
-        """
-        return await self._rows.read_rows(lambda rows: rows.versions(names, asleep=asleep))
+    async def versions(self, names: Collection[str]) -> dict[str, int]:
+        """Return numbers that change whenever somebody writes these topics' rows, or wakes the topics; see `sleep`."""
+        return await self._rows.read_rows(lambda rows: rows.versions(names))
 
     async def sleep(self, versions: Mapping[str, int], also: Also) -> set[str]:
         """Put topics to sleep whose rows nobody has written since `versions`; return their names.
@@ -259,7 +255,7 @@ class FamilyCatalog:
         self, end: Callable[[CatalogChange, Sequence[Topic]], None], versions: Mapping[str, int], also: Also
     ) -> set[str]:
         def run(change: CatalogChange) -> set[str]:
-            now = change.rows.versions(versions, asleep=True)
+            now = change.rows.versions(versions)
             same = [name for name, version in versions.items() if now.get(name) == version]
             topics = row_codec.readable_ones(change.rows.bodies(same).items())
             end(change, [*topics.values()])
@@ -299,11 +295,9 @@ def members(rows: TopicRows, name: str) -> list[Topic]:
 def _asked(
     names: Iterable[str], bodies: Mapping[str, str], there: Mapping[str, Stored]
 ) -> tuple[dict[str, Topic], dict[str, Topic | errors.EMQError]]:
-    """Return the topics that are to wake, or that families make, for names. And the others that are awake, or refused.
+    """Return the topics that are to wake, or that families make, and the others, which are awake or refused.
 
-    Args:
-        bodies: of the names that have a row.
-        there: the families.
+    `bodies` are the rows of the names that have one, `there` the families.
     """
     live: dict[str, int] = {}
     made: dict[str, Topic] = {}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from family_place import Place
 
+from emq.offsets.checkpoints import Checkpoint
+from emq.offsets.sleep import put_to_sleep
 from emq.runtime import errors
 from emq.runtime.clock import SystemClock
 from emq.storage.answers import served
@@ -194,3 +197,24 @@ async def test_a_row_that_is_found_asleep_after_a_loss_of_the_database_takes_its
     woken = await place.catalog.get(name)
     bounds = served(await place.store.log.bounds(woken.all_queues()))
     assert (woken.asleep_s, sum(b.tail - b.head for b in bounds)) == (0.0, 2)
+
+
+async def test_a_host_with_an_older_picture_of_a_topic_does_not_put_it_to_sleep(place: Place, sealed: None) -> None:
+    """The topic may have groups by now that the host does not count."""
+    await place.create(priorities=("only",))
+    name = f"{place.prefix}a"
+    older = await place.producer.topic(name)
+    await place.families.set(place.family, {"qps": 500.0})
+    for i in range(10):
+        await place.producers(1)[0].publish(name, b"x", key=str(i))
+    await place.checkpoints.save([Checkpoint(older.queue(0, 0), 1, 100)])  # of the first group
+    assert await put_to_sleep(place.store, place.catalog, place.checkpoints, [older], 0) == set()
+    slept = await asleep(place, "own", "b")
+    assert (
+        await put_to_sleep(
+            place.store, place.catalog, place.checkpoints, [msgspec.structs.replace(older, name=slept)], 0
+        )
+        == set()
+    )
+    [answer] = await place.store.log.put([Put(f"{slept}/0/only", [b"it stays sealed"])])
+    assert isinstance(answer, errors.QueueSealed)

@@ -209,4 +209,13 @@ MUTANTS = (
         "pass",
         f"{_SLEEP}test_a_topic_of_which_the_database_forgets_that_it_woke_is_woken_again[plain]",
     ),
+    Mutant(
+        "sleep-by-an-old-picture",
+        "L",
+        "a host that has not heard of new groups of a topic puts it to sleep while these hold messages",
+        "emq/offsets/sleep.py",
+        "if now.get(topic.name) == topic]",
+        "if topic.name in now]",
+        f"{_ASLEEP}test_a_host_with_an_older_picture_of_a_topic_does_not_put_it_to_sleep[sqlite-memory]",
+    ),
 )
