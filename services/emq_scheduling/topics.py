@@ -50,6 +50,10 @@ WAITS_FOR_HOURS = 1_000
 DEDUPE_S = 600.0
 """Seconds for which a repeated submit with the same id, as after `OutcomeUnknown`, stores nothing."""
 
+TENANT_IDLE_S = 300.0
+"""`idle_s` of the topic of a tenant, which sleeps when it has forgotten the ids of its tasks, too (`DEDUPE_S`). The few
+topics of types stay awake, so that a host has them before the next task comes."""
+
 
 def rate(pool: Pool, task_type: str) -> float:
     """Return about how many tasks of a type all resources together start in a second; infinity if nothing limits it.
@@ -87,6 +91,7 @@ def of_tasks(pool: Pool, task_type: str, tenant: str) -> Topic:
         budget=pool.name,
         max_in_flight=window,
         dedupe_s=DEDUPE_S,
+        idle_s=TENANT_IDLE_S if tenant else None,
         max_attempts=kind.max_attempts + WAITS_FOR_HOURS,
         backoff_s=kind.backoff_s,
         ttl_s=kind.ttl_s,  # EMQ drops what expired without a start, so that an expired backlog delays nothing behind it
@@ -119,7 +124,7 @@ async def adapt(app: App, topic: Topic, wanted: Topic) -> None:
     changes: dict[str, Any] = {}
     if not 0.7 <= topic.qps / wanted.qps <= 1.5:
         changes["qps"] = wanted.qps
-    for name in ("max_in_flight", "max_attempts", "backoff_s", "ttl_s", "dedupe_s"):
+    for name in ("max_in_flight", "max_attempts", "backoff_s", "ttl_s", "dedupe_s", "idle_s"):
         if (value := getattr(wanted.options, name)) != getattr(topic.options, name):
             changes[name] = value
     if changes:

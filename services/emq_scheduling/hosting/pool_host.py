@@ -339,14 +339,15 @@ class PoolHost:
         pool = scheduler.pool
         with contextlib.suppress(errors.TopicExists):
             await topics.ensure(self._app, pool, [(kind, "") for kind in pool.types])
-        for topic in self._topics():
+        for topic in await self._app.catalog.list(f"{self.name}.*"):  # also those that sleep
             kind, tenant = topics.parsed(topic.name)[1:]
-            if kind in pool.types:
+            if kind in pool.types and topic.options.budget == self.name:
                 await topics.adapt(self._app, topic, topics.of_tasks(pool, kind, tenant))
         root = await self._app.catalog.get(self.name)
         await topics.adapt(self._app, root, topics.root_of(pool))
 
     def _topics(self) -> list[Topic]:
+        """Return the topics of the pool that are awake: others hold no tasks."""
         host = self._app.host
         known = {} if host is None else host.ownership.topics
         return [topic for name, topic in known.items() if name.startswith(f"{self.name}.")]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import emq
+from emq.offsets.sleep import put_to_sleep
 from emq_scheduling import Limit, Pool, Resource, Run, Scheduling, Task, TaskType, topics
 from emq_scheduling.records import snapshots
 from support.waiting import until
@@ -86,3 +87,34 @@ async def test_topics_follow_a_change_of_which_a_host_made_one_half(
             async with asyncio.timeout(20):
                 while (await app.catalog.get("p.work")).options.max_attempts == before:
                     await asyncio.sleep(0.05)
+
+
+async def test_a_tenants_topic_that_sleeps_follows_a_change_and_wakes_with_its_next_task(tmp_path: Path) -> None:
+    app = emq.App(f"sqlite:///{tmp_path}/emq.db")
+    scheduling = Scheduling(app)
+    done: list[str] = []
+
+    @scheduling.performer("p")
+    async def perform(task: Task, run: Run) -> None:
+        done.append(task.tenant)
+
+    async with app:
+        await scheduling.pools.put(pool_of(TaskType()))
+        await topics.ensure(app, pool_of(TaskType()), [("work", ""), ("work", "acme")])
+        made = await app.catalog.get("p.work.acme")
+        assert (made.options.idle_s, (await app.catalog.get("p.work")).options.idle_s) == (topics.TENANT_IDLE_S, None)
+        assert await put_to_sleep(app.store, app.catalog, app.checkpoints, [made], 0) == {"p.work.acme"}
+        await scheduling.pools.put(pool_of(TaskType(max_attempts=17)))
+        async with app.running():
+            wanted = topics.of_tasks(pool_of(TaskType(max_attempts=17)), "work", "acme").options.max_attempts
+
+            async def follows() -> bool:
+                return (await app.catalog.get("p.work.acme")).options.max_attempts == wanted
+
+            async with asyncio.timeout(60):
+                while not await follows():
+                    await asyncio.sleep(0.05)
+            assert (await app.catalog.get("p.work.acme")).asleep_s
+            await scheduling.submit("p", "work", b"1", tenant="acme")
+            await until(lambda: done == ["acme"])
+            assert not (await app.catalog.get("p.work.acme")).asleep_s
