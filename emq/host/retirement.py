@@ -204,6 +204,8 @@ class Retirement:
         try:
             topic = await self._catalog.get(name)  # the host may know an old version
         except errors.UnknownTopic:
+            topic = None
+        if topic is None or topic.asleep_s:  # whoever wakes the topic opens its groups
             del self._has_sealed[name]
             return
         back = range(sealed.first, topic.active_groups)
@@ -274,6 +276,8 @@ class Retirement:
             topic = await self._catalog.get(name)
         except errors.UnknownTopic:  # deleted meanwhile, with all that it had
             del self._unrescued[name]
+            return
+        if topic.asleep_s:  # its lanes take nothing until it wakes
             return
         active, to = {topic.group(group) for group in range(topic.groups)}, topic.group(0)
         lanes = [lane for lane in dropped if lane not in active]  # the topic may have grown again

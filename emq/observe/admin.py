@@ -60,7 +60,8 @@ class Admin:
         before = await self.catalog.get(name)
         holding = await self.holding([before]) if {"qps", "group_qps"} & changes.keys() else {}
         topic = await self.catalog.update(name, draining=holding.get(name), **changes)
-        if {"qps", "group_qps"} & changes.keys():  # also where nothing has grown: an earlier call may have failed
+        # Also where nothing has grown: an earlier call may have failed, or a host while it put the topic to sleep.
+        if {"qps", "group_qps", "idle_s"} & changes.keys():
             await self.follow([before], [topic])
         return topic
 

@@ -104,7 +104,7 @@ def _between(least: Sequence[int], numbers: Sequence[int], most: int) -> list[in
 
 def at_rest(topic: Topic) -> Topic:
     """Return a topic that sleeps with nothing but its settings: it holds no message that needs more."""
-    return msgspec.structs.replace(topic, groups=topic.active_groups, divisions=(), earlier=(), expiring=False)
+    return msgspec.structs.replace(topic, groups=topic.active_groups, divisions=(), earlier=())
 
 
 def again(topic: Topic, layout: int, ended_s: float, now_s: float) -> Topic:

@@ -216,10 +216,10 @@ class FamilyCatalog:
         """
 
         def delete(change: CatalogChange) -> None:
-            change.rows.families.get(name)
-            if there := members(change.rows, name):
+            live = change.rows.families.get(name).live
+            if there := max(live, len(members(change.rows, name))):
                 raise errors.StillConsumed(
-                    f"family {name!r} has {plurals.count(len(there), 'topic')}; wait until they are empty and idle, "
+                    f"family {name!r} has {plurals.count(there, 'topic')}; wait until they are empty and idle, "
                     "delete those with settings of their own, or delete the family with force"
                 )
             change.rows.families.delete(name)

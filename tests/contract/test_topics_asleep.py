@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from family_place import Place
 
+from emq.offsets import deletion
 from emq.offsets.checkpoints import Checkpoint
 from emq.offsets.sleep import put_to_sleep
 from emq.runtime import errors
@@ -218,3 +219,15 @@ async def test_a_host_with_an_older_picture_of_a_topic_does_not_put_it_to_sleep(
     )
     [answer] = await place.store.log.put([Put(f"{slept}/0/only", [b"it stays sealed"])])
     assert isinstance(answer, errors.QueueSealed)
+
+
+async def test_a_topic_whose_host_died_putting_it_to_sleep_is_open_once_it_may_not_sleep_any_more(
+    place: Place, sealed: None
+) -> None:
+    name = f"{place.prefix}plain"
+    await place.admin.create([Topic(name, 5.0, priorities=("only",), options=TopicOptions(idle_s=60.0))])
+    topic = await place.catalog.get(name)
+    assert await deletion.seal_empty(place.store, place.checkpoints, [topic]) == [topic]
+    await place.admin.update(name, idle_s=None)
+    await place.producer.publish(name, b"x")
+    assert await place.unfinished(name) == 1

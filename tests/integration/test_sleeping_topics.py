@@ -18,6 +18,7 @@ from emq.database import tables
 from emq.host import sleeping
 from emq.observe.families import Families
 from emq.runtime import errors
+from emq.storage.log_store import Put
 from emq.storage.message import Message
 from emq.topics.families import Family
 from emq.topics.family_catalog import BURIED_S
@@ -246,6 +247,26 @@ async def test_a_topic_of_which_the_database_forgets_that_it_woke_is_woken_again
             host.orphans.soon()  # as a host does that finds changes lost
             await asyncio.sleep(30)
             assert seen.payloads == [b"confirmed"]
+
+
+@virtual
+async def test_the_host_that_sealed_retired_groups_opens_none_of_a_topic_that_sleeps() -> None:
+    async with rig() as r:
+        await make(r, "plain", 100.0, 60.0)
+        await r.admin.update("f.x", qps=50.0)
+        async with r.consuming(Seen()) as host:
+            while (await r.catalog.get("f.x")).groups > 1:
+                await asyncio.sleep(1)
+            assert host.retirement._has_sealed
+            while not (await r.catalog.get("f.x")).asleep_s:
+                await asyncio.sleep(0.01)
+            await r.admin.update("f.x", qps=100.0)
+            topic = await r.catalog.get("f.x")
+            assert (topic.asleep_s > 0, topic.active_groups) == (True, 2)
+            await asyncio.sleep(60)
+            [answer] = await MemoryStore(r.world).log.put([Put(topic.queue(1, 0), [b"it is sealed"])])
+            assert isinstance(answer, errors.QueueSealed)
+            await r.producer.publish_many("f.x", [b""] * 4)
 
 
 @virtual
