@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.emq_shell import shell
+from emq import App
+from support.emq_shell import opened, shell
 
 
 def test_a_topic_created_without_settings_has_all_those_of_its_family(
@@ -72,3 +73,42 @@ def test_emq_topic_set_takes_a_pattern_and_no_family(tmp_path: Path, monkeypatch
     emq("family create r.* --qps 7")
     assert emq.refused("topic set r.* foo=1 --yes").startswith("emq: topic 'r.*' has no option 'foo'")
     assert emq.refused("topic set r.* priorities=a --yes").startswith("emq: topic 'r.*': priorities may not change")
+
+
+def test_idle_s_is_an_option_of_families_and_topics_and_a_list_tells_which_topics_sleep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emq = shell(tmp_path, monkeypatch)
+    emq("family create orders.* --qps 7")
+    emq("family create mail.* --qps 7 --set idle_s=none")
+    idle = {one["name"]: one["options"]["idle_s"] for one in emq.json("family list")}
+    assert idle == {"orders.*": 300, "mail.*": None}
+    emq("topic create orders.a --qps 9")
+    emq("topic create plain --qps 9 --set idle_s=60")
+
+    async def sleep(app: App) -> set[str]:
+        versions = await app.catalog.families.versions(["orders.a", "plain"])
+        return await app.catalog.families.sleep(versions, lambda *_: None)
+
+    assert opened(sleep) == {"orders.a", "plain"}
+    assert [line.split()[-2:] for line in emq("topic list").splitlines()[2:]] == [
+        ["asleep", "orders.*"],
+        ["asleep", "-"],
+    ]
+    emq("topic pause plain")
+    assert "paused, asleep" in emq("topic show plain")
+    emq("topic export -o topics.toml")
+    emq("topic import topics.toml")
+    assert "paused, asleep" in emq("topic list")
+    assert "0 of at most 100,000 awake" in emq("family show orders.*")
+
+
+def test_a_change_of_a_topic_that_its_family_has_not_made_yet_names_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emq = shell(tmp_path, monkeypatch)
+    emq("family create orders.* --qps 7")
+    told = emq.refused("topic set orders.acme qps=500")
+    assert "a publish makes it in family 'orders.*'; to give it other settings: emq topic create orders.acme" in told
+    emq("topic create orders.acme --qps 500")
+    assert emq.json("topic list")[0]["own"] == ["qps"]
