@@ -50,9 +50,9 @@ WAITS_FOR_HOURS = 1_000
 DEDUPE_S = 600.0
 """Seconds for which a repeated submit with the same id, as after `OutcomeUnknown`, stores nothing."""
 
-TENANT_IDLE_S = 300.0
-"""`idle_s` of the topic of a tenant, which sleeps when it has forgotten the ids of its tasks, too (`DEDUPE_S`). The few
-topics of types stay awake, so that a host has them before the next task comes."""
+TENANT_IDLE_S = 3_600.0
+"""`idle_s` of the topic of a tenant. The task that wakes it starts about a second later than others. The few topics of
+types stay awake, so that a host has them before the next task comes."""
 
 
 def rate(pool: Pool, task_type: str) -> float:
