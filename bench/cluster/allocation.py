@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch
-from emq.allocation.forecast import fewest_for
 from emq.allocation.plan.levelling import ENOUGH, SHED
 from emq.allocation.plan.plan import Plan, plan
 from emq.runtime import plurals
+from emq_cli.forecast import fewest_for
 
 GROUP_QPS = 50
 LEAST_QPS = 0.5

@@ -9,7 +9,7 @@ from bench.support.stage import Stage
 from emq.producer.outgoing import Outgoing
 from emq.runtime import errors
 from emq.topics.families import Bounds, Family
-from emq.topics.model import Topic
+from emq.topics.model import Topic, TopicOptions
 
 PREFIX = "tenant."
 NAME = f"{PREFIX}*"
@@ -35,27 +35,30 @@ async def create(app: emq.App, *, most: int, idle_s: float | None) -> None:
 
     Args:
         most: topics that it may have at a time.
-        idle_s: as in `emq.topics.families.Bounds`.
+        idle_s: as in `emq.topics.options.TopicOptions`.
 
     Raises:
         InvalidRun: the catalog is not empty, so its topics would be measured, too.
     """
     if await app.families.list() or await app.catalog.beginning("", 1):
         raise InvalidRun("the catalog has topics already; give --database and --store that hold nothing")
-    await app.families.create(Family(Topic(NAME, QPS), Bounds(max_topics=most, idle_s=idle_s)))
+    await app.families.create(Family(Topic(NAME, QPS, options=TopicOptions(idle_s=idle_s)), Bounds(max_topics=most)))
 
 
-async def make(stage: Stage, topics: int, *, own: bool = False) -> None:
-    """Make topics of the family in the catalog alone, in large batches. Every topic that exists is awake.
+async def make(stage: Stage, topics: int, *, asleep: bool = False) -> None:
+    """Make topics of the family in the catalog alone, in large batches.
 
     Args:
-        own: give each topic a setting of its own, for which the catalog needs a row.
+        asleep: give each topic a setting of its own, for which the catalog needs a row, and let it sleep.
     """
     made = 0
     async with stage.app() as app, stage.progress("making topics", topics, lambda: made):
         while made < topics:
             numbers = range(made, min(topics, made + AT_ONCE))
-            await app.catalog.create_many([Topic(name_of(i), OWN_QPS if own else QPS) for i in numbers])
+            await app.catalog.create_many([Topic(name_of(i), OWN_QPS if asleep else QPS) for i in numbers])
+            if asleep:
+                versions = await app.catalog.families.versions([name_of(i) for i in numbers])
+                await app.catalog.families.sleep(versions, lambda *_: None)
             made = numbers.stop
 
 

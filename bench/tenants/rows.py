@@ -1,4 +1,4 @@
-"""Topics that have a row in the catalog, of which few have anything to do: what they cost hosts and producers."""
+"""Topics that have a row in the catalog, of which few are awake: what they cost hosts and producers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def run(
     awake, published = min(topics, awake), min(topics, published)
     async with stage.app() as app:
         await family.create(app, most=topics, idle_s=None)
-    await family.make(stage, topics, own=True)
+    await family.make(stage, topics, asleep=True)
     await stage.elsewhere(publisher, stage.url, stage.database, awake)
     with watched(stage, patience) as host:
         stage.say("starting the host")

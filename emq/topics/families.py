@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from emq.runtime import documents, errors, inputs
+from emq.runtime import errors, inputs
 from emq.topics import asking, changing, rules
 from emq.topics.model import State, Topic, settings_of
 from emq.topics.options import means

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from emq.allocation import forecast
-from emq.allocation.forecast import Forecast
 from emq.allocation.leader import DEBOUNCE_S
 from emq.topics.model import Topic
+from emq_cli import forecast
+from emq_cli.forecast import Forecast
 
 QUOTAS = forecast.skewed(300, 20_000.0, 1.0)
 

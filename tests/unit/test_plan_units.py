@@ -7,8 +7,6 @@ from collections import Counter
 
 import pytest
 
-from emq.allocation import forecast
-from emq.allocation.forecast import Forecast
 from emq.allocation.plan import handler_sets
 from emq.allocation.plan.handler_sets import plan_for
 from emq.allocation.plan.plan import PlacementReason, Plan, plan
@@ -16,6 +14,8 @@ from emq.allocation.plan.units import expanded, united
 from emq.storage.names import topic_of
 from emq.topics import budgets
 from emq.topics.model import Topic, TopicOptions, split
+from emq_cli import forecast
+from emq_cli.forecast import Forecast
 from support.local_cluster import LocalCluster
 
 

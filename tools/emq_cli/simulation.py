@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import typer
 from rich.console import Group, RenderableType
 
-from emq.allocation import forecast
-from emq.allocation.forecast import Forecast, Step
 from emq.allocation.leader import DEBOUNCE_S
 from emq.database import urls
 from emq.topics import model
-from emq_cli import cluster, output
+from emq_cli import cluster, forecast, output
+from emq_cli.forecast import Forecast, Step
 from emq_cli.session import Session
 
 TOPICS = 5_000
