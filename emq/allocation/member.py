@@ -108,6 +108,8 @@ class ClusterMembership:
         self._list = OwnList(seat.tree, self._paths, seat.environment, seat.host)
         self._incarnation = ""
         self._era = 0
+        self._forgotten = asyncio.Event()  # the host has forgotten the groups of all eras before this one
+        self._forgotten.set()
         self._leaving = False
         self._released_s = 0.0
         self._offered: Mapping[str, float] = {}
@@ -176,6 +178,8 @@ class ClusterMembership:
         async for told in self._stream.tell():
             self._handoff.taken(told.groups)
             yield told
+            if told.era == self._era:
+                self._forgotten.set()
 
     async def released(self, groups: Iterable[str]) -> None:
         self._released_s = self._clock.now()
@@ -241,6 +245,7 @@ class ClusterMembership:
         log.warning("%s; its groups belong to others now", why)
         self._incarnation = ""
         self._era += 1
+        self._forgotten.clear()
         self._handoff.reset()
         self._list.forget()
         self._fenced.clear()
@@ -248,7 +253,11 @@ class ClusterMembership:
         self._assign({})
 
     async def _enter(self) -> bool:
-        """Put this host's nodes into the tree; return False while another host of its name is there."""
+        """Put this host's nodes into the tree; return False while another host of its name is there.
+
+        This renews the lease. So after the end of a session, the host must have forgotten its groups before.
+        """
+        await self._forgotten.wait()
         await published_plan.read_record(self._tree, self._paths, self._environment)
         incarnation, session = secrets.token_hex(6), self._tree.session
         # Create the lease's node first: a member that sees this host running may rely on its heartbeats.

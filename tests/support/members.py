@@ -94,7 +94,7 @@ class Member:
         )
         self.held: dict[str, int] = {}
         self.era = 0
-        self.drain_s = 0.0
+        self.drain_s = self.forgets_in_s = 0.0
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Member:
@@ -118,6 +118,7 @@ class Member:
     async def _follow(self) -> None:
         async for assignment in self.membership.assignments():
             if assignment.era != self.era:
+                await asyncio.sleep(self.forgets_in_s)
                 self.era, self.held = assignment.era, {}
             gone = [g for g, e in self.held.items() if assignment.groups.get(g) != e]
             if gone:

@@ -80,6 +80,25 @@ async def test_a_host_that_is_cut_off_stops_by_its_lease_before_others_begin(clu
     assert not a.membership.lease.suspended
 
 
+async def test_a_host_has_no_lease_of_a_new_session_before_it_has_forgotten_the_groups_of_the_former_one(
+    cluster: Cluster,
+) -> None:
+    """An error may have broken the loop that forgets them; it starts again a second later."""
+    a, b = cluster.members["a"], cluster.members["b"]
+    cluster.ensemble.partition(a.tree)
+    await until(lambda: len(b.held) == 12, 12)
+    a.forgets_in_s = 7.0
+    cluster.ensemble.heal(a.tree)
+    held = dict(a.held)
+    assert held
+    await asyncio.sleep(6.0)
+    assert a.held == held
+    assert a.membership.lease.until < cluster.clock.now()
+    await until(lambda: a.membership.lease.until > cluster.clock.now(), 5)
+    assert a.era == 1
+    await cluster.settled()
+
+
 async def test_without_a_quorum_owners_go_on_to_their_deadline_and_keep_their_groups_when_it_is_back(
     cluster: Cluster,
 ) -> None:
