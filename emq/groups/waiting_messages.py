@@ -77,7 +77,7 @@ class WaitingMessages:
 
         In a topic by numeric priority, the messages are merged into the buffer by their scores.
         """
-        buffer = self._buffer(priority)
+        buffer = _writable(self.buffers, priority)
         if buffer and self.is_by_score and messages[0].score > buffer[-1].score:
             merged = list(heapq.merge(buffer, messages, key=_by_score))
             buffer.clear()
@@ -123,7 +123,7 @@ class WaitingMessages:
 
     def put_back(self, message: Message, now_us: int) -> None:
         """Put a message that was taken back to its place, ahead of those behind it and of the messages of its key."""
-        buffer = self._buffer(message.priority)
+        buffer = _writable(self.buffers, message.priority)
         message.ready_us = now_us
         if self.is_by_score:
             bisect.insort_left(buffer, message, key=_by_score)
@@ -234,7 +234,7 @@ class WaitingMessages:
                 # One at a time: a second one would get in front of the first while another priority has its turn.
                 if waiting and (priority, key) not in self.released:
                     message = self.released[priority, key] = waiting.popleft()
-                    buffer = self._buffer(priority)
+                    buffer = _writable(self.buffers, priority)
                     if self.is_by_score:
                         bisect.insort_left(buffer, message, key=_by_score)
                     else:
@@ -266,13 +266,6 @@ class WaitingMessages:
         for _, key in list(self.blocked):
             if key not in self.running:
                 self.finish_key(key)
-
-    def _buffer(self, priority: int) -> deque[Message]:
-        """Return a buffer to add to."""
-        buffer = self.buffers[priority]
-        if buffer is NOTHING:
-            buffer = self.buffers[priority] = deque()
-        return buffer
 
     def _left(self, messages: Collection[Message]) -> None:
         """Note that these messages were taken out, and not to be started."""
@@ -306,6 +299,13 @@ class WaitingMessages:
             waiting.appendleft(message)
         else:
             waiting.append(message)
+
+
+def _writable(buffers: list[deque[Message]], priority: int) -> deque[Message]:
+    """Return the buffer of a priority to add to."""
+    if (buffer := buffers[priority]) is NOTHING:
+        buffer = buffers[priority] = deque()
+    return buffer
 
 
 def _taken(waiting: deque[Message], leaves: Callable[[Message], bool]) -> list[Message]:

@@ -72,7 +72,7 @@ async def test_a_change_of_a_topic_that_sleeps_leaves_it_asleep_and_tells_nobody
     for qps in range(1, 100):  # more numbers of groups than a topic has at a time
         await place.catalog.update(name, qps=50.0 * qps)
     await place.admin.update(name, qps=30.0)
-    await place.admin.set_state(name, State.PAUSED)
+    await place.admin.update(name, state=State.PAUSED)
     await place.admin.create([await place.catalog.get(name)], exist_ok=True)
     await place.admin.put_many([await place.catalog.get(name)])
     slept = await place.catalog.get(name)
@@ -81,11 +81,11 @@ async def test_a_change_of_a_topic_that_sleeps_leaves_it_asleep_and_tells_nobody
     assert (await place.catalog.changes_since(version)).changed == []
     [answer] = await place.store.log.put([Put(slept.queue(0, 0), [b"it is sealed"])])
     assert isinstance(answer, errors.QueueSealed)
-    await place.admin.set_state(name, State.DRAINING)
+    await place.admin.update(name, state=State.DRAINING)
     with pytest.raises(errors.TopicClosed, match="is draining and takes no new messages"):
         await place.producer.publish(name, b"")
     assert (await place.catalog.get(name)).asleep_s > 0
-    await place.admin.set_state(name, State.PAUSED)
+    await place.admin.update(name, state=State.PAUSED)
     await place.producer.publish(name, b"")
     woken = await place.catalog.get(name)
     assert (woken.state, woken.qps, woken.active_groups, woken.groups) == (State.PAUSED, 30.0, 1, 1)

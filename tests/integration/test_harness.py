@@ -234,7 +234,7 @@ async def test_the_cap_holds_and_time_passes_as_the_quota_needs() -> None:
         await t.settled()
         starts = [message.started_us / 1e6 for message in t.delivered]
         assert len(starts) == 100
-        assert 9.0 <= max(starts) - min(starts) <= 11.0
+        assert 8.0 < max(starts) - min(starts) <= 10.0, "the first second may be only a part of one"
         assert max(Counter(map(int, starts)).values()) <= 10
 
 
@@ -242,8 +242,10 @@ async def test_priorities_count() -> None:
     app = app_with({"work": ignore})
     async with Harness(app, start=START) as t:
         await app.create_topic("work", qps=1, priorities=("high", "low"))
+        await app.pause("work")
         await app.publish_many("work", [b"low"] * 3, priority="low")
         await app.publish_many("work", [b"high"] * 3, priority="high")
+        await app.resume("work")
         await t.settled()
         assert [m.payload for m in t.delivered] == [b"high"] * 3 + [b"low"] * 3
 
@@ -287,8 +289,10 @@ async def test_sorted_topics_work(kind: str) -> None:
         options = {"delay_ms": 60_000}
     async with Harness(app, start=START) as t:
         await app.create_topic("sorted", qps=10, kind=kind, slots=1)
+        await app.pause("sorted")
         for payload in (b"1", b"1", b"2"):
             await t.publish("sorted", payload, **options)
+        await app.resume("sorted")
         await t.settled()
         if kind != "priority":
             assert not t.delivered

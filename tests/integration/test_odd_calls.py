@@ -19,8 +19,7 @@ async def outcomes(app: emq.App, payloads: int = 2, **options: Any) -> tuple[int
     """Publish; return how many were delivered, and the reasons of failures and of dead letters."""
     async with emq_testing.Harness(app) as t:
         await app.create_topic("o", qps=100, group_qps=100, **options)
-        for number in range(payloads):
-            await t.publish("o", str(number))
+        await app.publish_many("o", [str(number) for number in range(payloads)])
         await t.settled(within_s=20)
         return len(t.delivered), [f.reason for f in t.failures], [f.reason for f in t.dead_letters]
 

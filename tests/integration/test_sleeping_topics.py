@@ -222,11 +222,11 @@ async def test_topics_sleep_although_the_database_was_away_at_the_first_look() -
 async def test_a_topic_that_somebody_paused_by_itself_does_not_sleep(way: str) -> None:
     async with rig() as r:
         await make(r, way, 50.0)
-        await r.admin.set_state("f.x", State.PAUSED)
+        await r.admin.update("f.x", state=State.PAUSED)
         async with r.consuming(Seen()):
             await asyncio.sleep(3 * SOON_S)
             assert await names(r) == ["f.x"]
-            await r.admin.set_state("f.x", State.ACTIVE)
+            await r.admin.update("f.x", state=State.ACTIVE)
             await asyncio.sleep(SOON_S)
             assert await names(r) == []
 

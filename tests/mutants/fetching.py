@@ -92,7 +92,7 @@ MUTANTS = (
         "L",
         "the sweep for lost wake-ups looks at lanes only",
         "emq/fetcher/readiness.py",
-        "self.look_at(q for q in _slice(queues, i) if self._queues.get(q.name) is q)",
+        "self.look_at(queue for name in _slice(queues, i) if (queue := self._queues.get(name)) is not None)",
         "pass",
         "tests/unit/test_waker.py::test_a_few_queues_are_swept_as_well",
     ),

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from emq.allocation import cluster_view, forecast
+from emq.allocation import cluster_view
 from emq.allocation.tree.protocol import Tree
 from emq.topics.model import Topic, split
-from emq_cli import cluster, session
+from emq_cli import cluster, forecast, session
 from emq_cli.cluster import DatabaseView
 from support import emq_shell
 from support.members import Cluster

@@ -59,7 +59,7 @@ async def test_topics_of_the_family_are_made_with_and_without_a_setting_of_their
     with Stage("sqlite", quiet=True) as stage:
         async with stage.app() as app:
             await family.create(app, most=10, idle_s=None)
-        await family.make(stage, 2, own=True)
+        await family.make(stage, 2, asleep=True)
         async with stage.app() as app:
             assert [topic.own for topic in await app.catalog.list()] == [("qps",), ("qps",)]
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
-from emq.allocation import cluster_view, forecast
+from emq.allocation import cluster_view
 from emq.allocation.tree.protocol import Tree
 from emq.database import Database, environment_time
 from emq.observe import snapshots
@@ -18,6 +18,7 @@ from emq.runtime.settings import Settings
 from emq.topics import budgets
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
+from emq_cli import forecast
 from emq_cli.session import Session
 
 ALONE = ("memory", "sqlite")
