@@ -53,13 +53,15 @@ class OrphanWatch:
             self._asked.clear()
 
     async def _look(self) -> None:
-        if not await orphans.find(self._store, self._topics):
+        suspects = await orphans.find(self._store, self._topics)
+        if not suspects:
             return
-        # A topic may be so new that this host does not know it yet.
-        topics = {topic.name: topic for topic in await self._catalog.list()}
-        found = await orphans.find(self._store, {n: topic for n, topic in topics.items() if not topic.asleep_s})
+        # A topic may be so new that this host does not know it yet, or it sleeps.
+        there = await self._catalog.some({one.topic for one in suspects})
+        awake = {name: topic for name, topic in there.items() if not topic.asleep_s}
+        found = await orphans.find(self._store, {**self._topics, **awake})
         # The store has lost that a topic was sealed, or the database that it woke.
-        asleep = {one.topic for one in found if one.topic in topics and topics[one.topic].asleep_s}
+        asleep = {one.topic for one in found if one.topic in there and one.topic not in awake}
         await self._catalog.families.make(asleep)
         found = [one for one in found if one.topic not in asleep]
         told = orphans.told(found)

@@ -94,8 +94,8 @@ async def known(session: Session) -> DatabaseView:
         try:
             # The bound on group_qps, which a store may name, matters to who changes topics only.
             catalog = Catalog(database, settings.environment, None)
-            version = await catalog.version()
-            topics = [topic for topic in await catalog.list() if not topic.asleep_s]  # which the plan does not have
+            version, awake, *_ = await catalog.changes_since(0)  # the plan has none of those that sleep
+            topics = sorted(awake, key=lambda topic: topic.name)
             time_us = await database.run(
                 lambda c: environment_time.now_us(c, database, settings.environment), read_only=True
             )
