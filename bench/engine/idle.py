@@ -10,6 +10,7 @@ from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch, unlimited_topics
 from emq.storage.message import Message
 
+
 async def handle(_: Message) -> None:
     pass
 
@@ -40,7 +41,11 @@ BENCHMARK = Benchmark(
     options=(
         ("queues", 60_000, "physical queues"),
         ("seconds", 20.0, "seconds of watching"),
-        ("settle", 3.0, "seconds before, for what belongs to the start; the first sweep of all queues begins after 120"),
+        (
+            "settle",
+            3.0,
+            "seconds before, for what belongs to the start; the first sweep of all queues begins after 120",
+        ),
     ),
     figures=(Figure("cpu_percent", "<", 1.5),),
 )
