@@ -82,7 +82,7 @@ class Assignments:
         self._carried_out = self._target = Assignment({})
         self._era = 0  # to which all groups here belong; while it is not the target's, they are being forgotten
         self._told: dict[str, int] = {}
-        self._first: set[str] = set()
+        self._first: dict[str, int] = {}  # group to the epoch under which no host has had it
         self._letting_go: set[str] = set()
         self._refused: dict[str, int] = {}
         self._compared_s = float("-inf")
@@ -105,7 +105,7 @@ class Assignments:
                 self._refused.clear()
                 self._era = assignment.era
             self._target = assignment
-            self._first |= assignment.first - self._told.keys()
+            self._first |= {g: assignment.groups[g] for g in assignment.first if g not in self._told}
             await asyncio.sleep(0)
             async for group, epoch in in_slices(assignment.groups.items(), TOLD_AT_ONCE):
                 if self._refused.get(group) != epoch:
@@ -266,8 +266,8 @@ class Assignments:
     async def _acquire_part(self, part: Mapping[str, int], era: int) -> Acquired:
         """Acquire some groups; after an unexpected error, acquire each alone next time, since one may be the cause."""
         try:
-            first = self._first.intersection(part)
-            self._first -= first  # whatever comes of it: from now on, this host may have had the group
+            # Whatever comes of it: from now on, this host may have had the group.
+            first = {group for group, epoch in part.items() if self._first.pop(group, None) == epoch}
             return await self._ownership.acquire(part, self._catalog.look, lambda: self._is_wanted(era), first)
         except (errors.DatabaseUnavailable, *FAILURES):
             raise

@@ -17,6 +17,7 @@ from emq.host.assignments import COMPARE_S, EARLIEST, LATEST, LOOK_S, Assignment
 from emq.host.catalog_loop import CatalogLoop
 from emq.host.letting_go import LettingGo
 from emq.host.ownership import Acquired, Ownership
+from emq.runtime import errors
 from emq.runtime.guard import Guard
 from support.virtual import LoopClock, virtual
 from support.waiting import until
@@ -61,7 +62,7 @@ class Host:
         self.begun_at_once: list[str] = []
         self.let_go_at: list[float] = []
 
-        catalog = mock.create_autospec(CatalogLoop)  # always new enough
+        self.catalog = catalog = mock.create_autospec(CatalogLoop)  # always new enough
         self.assignments = Assignments(
             cast(Membership, self), cast(Ownership, self), cast(LettingGo, self), catalog, LoopClock(), 10.0
         )
@@ -185,6 +186,21 @@ async def test_a_group_that_no_host_had_begins_at_once_but_only_the_first_time(h
         h.assign(a=1, b=3)
         await h.owns(a=1, b=3)
         assert h.begun_at_once == ["b"]
+
+
+async def test_a_group_that_went_to_another_host_before_it_began_here_does_not_begin_at_once_later(h: Host) -> None:
+    """The database was away when the host was given the group for the first time."""
+    async with h.running(a=1):
+        look_for = cast(mock.Mock, h.catalog.look_for)
+        look_for.side_effect = errors.DatabaseUnavailable("away")
+        h.assign(0, "b", a=1, b=2)
+        await until(lambda: look_for.call_count > 1, 10)
+        h.assign(a=1)
+        await until(lambda: "released b" in h.told, 10)
+        look_for.side_effect = None
+        h.assign(a=1, b=3)
+        await h.owns(a=1, b=3)
+        assert h.begun_at_once == []
 
 
 async def test_a_group_is_not_taken_again_before_it_is_said_to_be_released(h: Host) -> None:
