@@ -61,8 +61,8 @@ class Admin:
         holding = await self.holding([before]) if {"qps", "group_qps"} & changes.keys() else {}
         topic = await self.catalog.update(name, draining=holding.get(name), **changes)
         # Also where nothing has grown: an earlier call may have failed, or a host while it put the topic to sleep.
-        if {"qps", "group_qps", "idle_s"} & changes.keys():
-            await self.follow([before], [topic])
+        if topic.asleep_s or {"qps", "group_qps", "idle_s"} & changes.keys():
+            [topic] = await self.follow([before], [topic])
         return topic
 
     async def inherit(self, name: str, settings: Collection[str]) -> Topic:
@@ -86,20 +86,30 @@ class Admin:
         """
         before = await self.catalog.some(names)
         topics = await self.catalog.update_many(choose, changes, await self.holding([*before.values()]))
-        await self.follow([*before.values()], topics)
-        return topics
+        return await self.follow([*before.values()], topics)
 
-    async def follow(self, before: Sequence[Topic], topics: Sequence[Topic]) -> None:
-        """Let the store follow a change of topics: open the groups that come back, and raise the others' layouts."""
-        await opening.open_all(self.store, topics)
+    async def follow(self, before: Sequence[Topic], topics: Sequence[Topic]) -> Sequence[Topic]:
+        """Let the store follow a change of topics: open the groups that come back, and raise the others' layouts.
+
+        Returns the topics, those awake that are to sleep no more.
+        """
+        topics = await self._opened(topics)
         layouts = {topic.name: topic.layout for topic in before}
         for topic in topics:
             if topic.layout != layouts.get(topic.name, topic.layout):
                 await self._raise(topic)
+        return topics
 
     async def put_many(self, topics: Sequence[Topic]) -> Sequence[Topic]:
         """Create topics, or replace all their settings, all or none; see `Catalog.put_many`."""
-        topics = await self.catalog.put_many(topics)
+        return await self._opened(await self.catalog.put_many(topics))
+
+    async def _opened(self, topics: Sequence[Topic]) -> Sequence[Topic]:
+        """Open topics, and wake those that sleep and are to sleep no more: once awake and sealed, nobody opens them."""
+        if names := [topic.name for topic in topics if topic.asleep_s and not topic.sleeps]:
+            made = await self.catalog.families.make(names)
+            woken = {name: topic for name, topic in made.items() if isinstance(topic, Topic)}
+            topics = [woken.get(topic.name, topic) for topic in topics]
         await opening.open_all(self.store, topics)
         return topics
 

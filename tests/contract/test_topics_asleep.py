@@ -125,6 +125,28 @@ async def test_topics_that_sleep_count_against_no_stranger_and_wake_in_a_full_fa
     assert await place.live() == 2
 
 
+@pytest.mark.parametrize("way", ["update", "put_many"])
+async def test_a_topic_that_is_to_sleep_no_more_wakes_at_once_and_takes_messages(
+    place: Place, sealed: None, way: str
+) -> None:
+    """Nobody takes such a topic for one that was left half asleep, so a later publish must not find it sealed."""
+    await place.create(priorities=("only",))
+    name = await asleep(place, "plain")
+    slept = await place.catalog.get(name)
+    if way == "update":
+        topic = await place.admin.update(name, idle_s=None)
+    else:
+        options = msgspec.structs.replace(slept.options, idle_s=None)
+        [topic] = await place.admin.put_many([msgspec.structs.replace(slept, options=options)])
+    assert topic == await place.catalog.get(name)
+    assert (topic.asleep_s, topic.layout > slept.layout) == (0.0, True)
+    await place.admin.create([Topic(f"{name}-below", 5.0, options=TopicOptions(budget=name))])
+    [answer] = await place.store.log.put([Put(topic.queue(0, 0), [b"it is open"])])
+    assert not isinstance(answer, errors.EMQError)
+    await place.producer.publish(name, b"")
+    assert await place.unfinished(name) == 2
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_topic_that_sleeps_is_deleted_and_wakes_no_more(place: Place, sealed: None, way: str) -> None:
     await place.create(priorities=("only",))
