@@ -56,7 +56,7 @@ class Producer:
         self._ids = message.IdSource()
         first = FirstPublishes(store, catalog)
         self._router = Router(catalog, first)
-        reopened = reopening.Reopening(store, catalog, self._router, first)
+        self._reopened = reopened = reopening.Reopening(store, catalog, self._router, first)
         self._queues = log_topics.QueueProducer(store.log, self._router, reopened, self._ids, trail, clock)
         self._slots = sorted_topics.SlotProducer(store.sorted, self._router, reopened, trail, clock)
         self._lanes = delayed_messages.LaneProducer(store.lanes, trail, clock, self._router.topic_now, reopened)
@@ -71,6 +71,19 @@ class Producer:
     def shrunk(self) -> int:
         """Number of times that a store lost messages of a queue, published here, in a crash."""
         return self._queues.tails.shrunk
+
+    async def reopened(self, topic: str, tries: int = 1) -> Topic:
+        """Return a topic as it is now, awake, after its lanes have refused what a product adds to them by itself.
+
+        Args:
+            tries: how often they have refused; from the second time on, a topic that may sleep is opened.
+
+        Raises:
+            UnknownTopic: the topic was deleted.
+            TopicClosed: the topic is draining.
+            DatabaseUnavailable, StoreUnavailable: try again later.
+        """
+        return (await self._reopened.look(topic, tries)).topic
 
     async def publish(
         self,

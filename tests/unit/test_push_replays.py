@@ -10,6 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from emq import App
+from emq.offsets import deletion
+from emq.offsets.sleep import put_to_sleep
 from emq.runtime import errors
 from emq_push.records import replays, tables
 from emq_push.records.replays import Replay, ReplayFilter
@@ -359,3 +361,23 @@ async def test_wrong_wishes_are_refused(tenant: Tenant) -> None:
     second = await service.page(tenant.id, 100, first.next)
     assert [r.id for r in (*first.rows, *second.rows)] == [r.id for r in reversed(made)]
     assert second.next == ""
+
+
+@pytest.mark.parametrize("is_half", [False, True])
+async def test_deliveries_to_an_endpoint_that_sleeps_wake_it(tenant: Tenant, is_half: bool) -> None:
+    """All was delivered long ago, and its host has put its topic to sleep, or was killed half-way."""
+    ids = await tenant.add(3, "delivered")
+    app = tenant.app
+    await app.admin.update(tenant.topic(), idle_s=3_600.0)
+    topic = await app.catalog.get(tenant.topic())
+    if is_half:
+        assert await deletion.seal_empty(app.store, app.checkpoints, [topic]) == [topic]
+    else:
+        assert await put_to_sleep(app.store, app.catalog, app.checkpoints, [topic], 0) == {topic.name}
+    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    made = await service.create(tenant.id, NewReplay(ReplayFilter(states=("delivered",)), FAST), "me")
+    await carried_out(runner, made)
+    now = await service.get(tenant.id, made.id)
+    assert (now.state, now.body.replayed, now.body.left_out) == ("done", 3, 0)
+    assert (await tenant.lane())[0] == ids
+    assert (await app.catalog.get(topic.name)).asleep_s == 0

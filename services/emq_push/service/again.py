@@ -6,7 +6,7 @@ it again after it was delivered. So a repeat after a crash loses nothing, and se
 again.
 
 Messages go into lanes and not into queues. The `dedupe_s` of a topic is for publishes that are repeated by mistake, so
-it does not hold back these messages.
+it does not hold back these messages. The lanes of a topic that sleeps are sealed: a message for it wakes it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHUNK = 3_000
 """Most verdicts in one call to the store."""
 
 TRIES = 5
-"""Most times that a message is placed again whose group was retired meanwhile."""
+"""Most times that a message is placed whose group is retired meanwhile, or whose topic sleeps or falls asleep."""
 
 
 class Put(enum.Enum):
@@ -72,11 +72,17 @@ async def put(parts: Parts, topic: Topic, items: Sequence[Item]) -> list[Put]:
     made = [_message(topic, item, now_us) for item in items]
     found = await _in_lanes(parts, topic, made, now_us)
     rest = [i for i in range(len(made)) if i not in found]
-    for _ in range(TRIES):
+    for tries in range(1, TRIES + 1):
         if not rest:
             break
-        found |= await _added(parts, topic, {i: made[i] for i in rest}, now_us)
-        rest, topic = await _astray(parts, topic, {i: made[i] for i in rest})
+        added = await _added(parts, topic, {i: made[i] for i in rest}, now_us)
+        found |= added
+        refused = [i for i in rest if i not in added]
+        rest, topic = await _astray(parts, topic, {i: made[i] for i in added})
+        if refused:
+            rest, topic = [*rest, *refused], await _awake(parts, topic, tries)
+    if rest:
+        raise errors.TopicClosed(f"topic {topic.name!r} was deleted, or is being deleted")
     return [found[i] for i in range(len(made))]
 
 
@@ -139,7 +145,16 @@ async def _in_lanes(parts: Parts, topic: Topic, made: Sequence[Message], now_us:
     return found
 
 
+async def _awake(parts: Parts, topic: Topic, tries: int) -> Topic:
+    """Wake a topic whose lanes have refused messages `tries` times; return it as it is now."""
+    try:
+        return await parts.app.producer.reopened(topic.name, tries)
+    except errors.UnknownTopic:
+        raise errors.TopicClosed(f"topic {topic.name!r} was deleted") from None
+
+
 async def _added(parts: Parts, topic: Topic, made: dict[int, Message], now_us: int) -> dict[int, Put]:
+    """Add messages to their lanes; return how, without those whose lanes are sealed."""
     groups = {i: _group(topic, m) for i, m in made.items()}
     adds = [
         LaneAdd(topic.group(groups[i]), m.uid, message.encode_retry(m), now_us // 1000, priority=m.priority)
@@ -149,7 +164,7 @@ async def _added(parts: Parts, topic: Topic, made: dict[int, Message], now_us: i
     found = {}
     for (i, m), answer in zip(made.items(), answers, strict=True):
         if isinstance(answer, errors.QueueSealed):
-            raise errors.TopicClosed(f"topic {topic.name!r} was deleted, or is being deleted")
+            continue
         found[i] = Put.ADDED if answer is True else Put.THERE
         if answer is True:
             parts.app.trail.record(
