@@ -51,9 +51,7 @@ class Admin:
 
     async def create(self, topics: Sequence[Topic], *, exist_ok: bool = False) -> list[Topic]:
         """Create topics, all or none. This first opens their queues, which a deleted topic may have left sealed."""
-        created = await self.catalog.create_many(topics, exist_ok=exist_ok)
-        await opening.open_all(self.store, created)
-        return created
+        return await self._opened(await self.catalog.create_many(topics, exist_ok=exist_ok))
 
     async def update(self, name: str, **changes: Any) -> Topic:
         """Change a topic's settings; see `Catalog.update`. Growing opens the groups that come back; safe to repeat."""
@@ -104,14 +102,22 @@ class Admin:
         """Create topics, or replace all their settings, all or none; see `Catalog.put_many`."""
         return await self._opened(await self.catalog.put_many(topics))
 
-    async def _opened(self, topics: Sequence[Topic]) -> Sequence[Topic]:
-        """Open topics, and wake those that sleep and are to sleep no more: once awake and sealed, nobody opens them."""
-        if names := [topic.name for topic in topics if topic.asleep_s and not topic.sleeps]:
-            made = await self.catalog.families.make(names)
-            woken = {name: topic for name, topic in made.items() if isinstance(topic, Topic)}
-            topics = [woken.get(topic.name, topic) for topic in topics]
-        await opening.open_all(self.store, topics)
-        return topics
+    async def _opened(self, topics: Sequence[Topic]) -> list[Topic]:
+        """Open topics; return them, those awake that had to wake.
+
+        Those are topics that sleep and are to sleep no more: once awake and sealed, nobody would open them. And those
+        that fell asleep just before they were opened: what is open must be awake.
+        """
+        woken = await self._woken([topic.name for topic in topics if topic.asleep_s and not topic.sleeps])
+        topics = [woken.get(topic.name, topic) for topic in topics]
+        if found := await opening.open_all(self.store, topics):
+            now = await self.catalog.some(found)
+            woken = await self._woken([name for name, topic in now.items() if topic.asleep_s])
+        return [woken.get(topic.name, topic) for topic in topics]
+
+    async def _woken(self, names: Sequence[str]) -> dict[str, Topic]:
+        made = await self.catalog.families.make(names) if names else {}
+        return {name: topic for name, topic in made.items() if isinstance(topic, Topic)}
 
     async def delete(self, name: str, *, force: bool = False) -> int:
         """Delete a topic with its messages, retries, dead letters and checkpoints; returns how many messages went.

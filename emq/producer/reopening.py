@@ -52,15 +52,20 @@ class Reopening:
     async def look(self, name: str, tries: int) -> Route:
         """Return the topic's newest route after its queues, lanes or slots have refused `tries` times.
 
-        A topic that sleeps, and still refuses, is opened here: nobody else may be there to do it.
+        A topic that sleeps, and still refuses, is opened here: nobody else may be there to do it. It may have fallen
+        asleep before it was open, so its route is read after that: what is open must be awake.
         """
         await pause(tries)
-        await self._router.refresh()
-        route = await self._router.route(name)
+        route = await self._newest(name)
         if tries > 1 and route.topic.sleeps:
             async with self._opening:
                 await self._first.awaken(name)
+            route = await self._newest(name)
         return route
+
+    async def _newest(self, name: str) -> Route:
+        await self._router.refresh()
+        return await self._router.route(name)
 
     async def route(self, topic: str, layout: int, tries: int) -> Route:
         """Return the topic's newest route after queues, raised to at most `layout`, have refused `tries` times.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from emq.storage.answers import served
@@ -54,16 +54,20 @@ async def settle_all(store: Store, places: Sequence[Place], of_lanes: LaneVerdic
     return found
 
 
-async def open_all(store: Store, topics: Sequence[Topic]) -> None:
+async def open_all(store: Store, topics: Sequence[Topic]) -> Collection[str]:
     """Open queues, lanes and slots that are sealed, and see that they stay open. Safe to repeat.
 
-    Groups that retire are left out, because their host may be about to seal them.
+    Groups that retire are left out, because their host may be about to seal them. Returns the names of the topics that
+    had any.
     """
+    found: set[str] = set()
     for _ in range(LOOKS):
         topics = await opened(store, topics)
         if not topics:
-            return
+            break
+        found.update(topic.name for topic in topics)
         await asyncio.sleep(STABLE_S)
+    return found
 
 
 async def opened(store: Store, topics: Sequence[Topic]) -> list[Topic]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 from family_place import Place
@@ -13,6 +15,8 @@ from emq.runtime import errors
 from emq.runtime.clock import SystemClock
 from emq.storage.answers import served
 from emq.storage.log_store import Put
+from emq.storage.store import Store
+from emq.topics import opening
 from emq.topics.families import Bounds
 from emq.topics.model import State, Topic, TopicOptions
 
@@ -145,6 +149,39 @@ async def test_a_topic_that_is_to_sleep_no_more_wakes_at_once_and_takes_messages
     assert not isinstance(answer, errors.EMQError)
     await place.producer.publish(name, b"")
     assert await place.unfinished(name) == 2
+
+
+@pytest.mark.parametrize("opener", ["change", "creation", "publisher"])
+async def test_what_is_open_is_awake_although_it_fell_asleep_just_before_it_was_opened(
+    place: Place, sealed: None, monkeypatch: pytest.MonkeyPatch, opener: str
+) -> None:
+    """Else a message of somebody who has not heard of it would lie there, and nobody would start it."""
+    name = f"{place.prefix[:-1]}-plain"
+    topic = Topic(name, 20.0, priorities=("only",), options=TopicOptions(idle_s=300.0))
+    await place.admin.create([topic])
+    await place.producer.publish(name, b"before")
+    await place.finish(name)
+    [there] = [await place.catalog.get(name)]
+    await deletion.seal_empty(place.store, place.checkpoints, [there])  # its host is about to let it sleep
+    opened, slept = opening.opened, list[set[str]]()
+
+    async def too_late(store: Store, topics: Sequence[Topic]) -> list[Topic]:
+        if not slept:
+            slept.append(set())
+            slept.append(await place.sleep(name))
+        return await opened(store, topics)
+
+    monkeypatch.setattr(opening, "opened", too_late)
+    if opener == "change":
+        await place.admin.update(name, qps=21.0)
+    elif opener == "creation":
+        await place.admin.create([topic], exist_ok=True)
+    else:
+        await place.producer.publish(name, b"it finds the topic sealed")
+    assert slept[1] == {name}
+    assert (await place.catalog.get(name)).asleep_s == 0.0
+    await place.producer.publish(name, b"")
+    assert await place.unfinished(name) == (2 if opener == "publisher" else 1)
 
 
 @pytest.mark.parametrize("way", WAYS)
