@@ -147,9 +147,19 @@ MUTANTS = (
         "Q",
         "a group that the host takes once more starts messages in the second in which the host did before",
         "emq/host/assignments.py",
-        "            self._first -= first  #",
-        "            pass  #",
+        "self._first.pop(group, None) == epoch",
+        "self._first.get(group) == epoch",
         "tests/unit/test_assigning.py::test_a_group_that_no_host_had_begins_at_once_but_only_the_first_time",
+    ),
+    Mutant(
+        "first-under-any-epoch",
+        "Q",
+        "a group that another host had meanwhile starts messages in the second in which that host did",
+        "emq/host/assignments.py",
+        "self._first.pop(group, None) == epoch",
+        "self._first.pop(group, None)",
+        "tests/unit/test_assigning.py::"
+        "test_a_group_that_went_to_another_host_before_it_began_here_does_not_begin_at_once_later",
     ),
     Mutant(
         "lone-host-is-always-first",
