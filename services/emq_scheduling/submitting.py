@@ -376,7 +376,7 @@ class Submitter:
         if missing:
             if not await self._catalog.version(self.name):  # else topics of a deleted pool would be created
                 await self._read_anew()
-            missing.update((kind, "") for kind in pool.types)  # a topic starts nothing in the second of its creation
+            missing.update((kind, "") for kind in pool.types)  # together, so that no later task waits for its own
             await topics.ensure(self._app, pool, sorted(missing))
             known.update({pair: topic_of(self.name, *pair) for pair in missing})
 
