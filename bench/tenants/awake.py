@@ -26,7 +26,7 @@ async def run(stage: Stage, *, topics: int, idle_seconds: float, patience: float
         await host.stop()
         await family.make(stage, topics)
         stage.say("starting the host")
-        await host.start()
+        await host.start(topics)
         host.must_have(topics)
         stage.say(f"idle for {idle_seconds:g} s")
         cpu_percent = await host.idle_cpu_percent(idle_seconds)

@@ -58,7 +58,7 @@ async def run(stage: Stage, *, topics: int, publishes: int, patience: float) -> 
     await family.make(stage, topics)
     with watched(stage, patience) as host:
         stage.say("starting the host")
-        await host.start()
+        await host.start(topics)
         host.must_have(topics)
         async with stage.progress("publishing", publishes + 1, lambda: starts.count(host.starts)):
             published = await stage.elsewhere(

@@ -26,16 +26,18 @@ from emq.storage.message import Message
 LOOK_S = 0.05
 
 
-async def started(app: emq.App) -> Host:
-    """Return the app's host once it has acquired its first groups."""
+async def started(app: emq.App, groups: int) -> Host:
+    """Return the app's host once it has acquired this many groups: a former plan may have given it fewer."""
     while app.host is None:
         await asyncio.sleep(LOOK_S)
     await app.host.running.wait()
+    while len(app.host.ownership.groups) < groups:
+        await asyncio.sleep(LOOK_S)
     return app.host
 
 
-async def tell(app: emq.App, path: Path) -> None:
-    host = await started(app)
+async def tell(app: emq.App, path: Path, groups: int) -> None:
+    host = await started(app, groups)
     ready_s = time.monotonic()
     while len(host.work.readiness):
         await asyncio.sleep(LOOK_S)
@@ -44,7 +46,7 @@ async def tell(app: emq.App, path: Path) -> None:
     written.rename(path)
 
 
-async def main(name: str, store: str, database: str, starts: str, ready: str) -> None:
+async def main(name: str, store: str, database: str, starts: str, ready: str, groups: int) -> None:
     file = StartFile(Path(starts))
 
     async def handle(message: Message) -> None:
@@ -53,7 +55,7 @@ async def main(name: str, store: str, database: str, starts: str, ready: str) ->
     app = emq.App(store, database=database, options=emq.Settings(host_name=name))
     app.handlers.bind(family.NAME, handle)
     async with app:
-        telling = asyncio.create_task(tell(app, Path(ready)))
+        telling = asyncio.create_task(tell(app, Path(ready), groups))
         await app.run_until_signal()
         telling.cancel()
 

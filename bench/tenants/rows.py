@@ -43,7 +43,7 @@ async def run(
     await stage.elsewhere(publisher, stage.url, stage.database, awake)
     with watched(stage, patience) as host:
         stage.say("starting the host")
-        await host.start()
+        await host.start(awake)
         await starts.reached(host.starts, awake, host.waits)
         stage.say(f"idle for {idle_seconds:g} s")
         cpu_percent = await host.idle_cpu_percent(idle_seconds)

@@ -38,15 +38,20 @@ class WatchedHost:
         self._ready = stage.directory / "ready"
         self.start_s, self.groups = 0.0, 0
 
-    async def start(self) -> None:
+    async def start(self, groups: int = 0) -> None:
         """Start the host; return when it has acquired its groups and read all queues once.
+
+        Args:
+            groups: how many these are.
 
         Raises:
             InvalidRun: the process has ended, or all this took longer than `--patience`.
         """
         self._ready.unlink(missing_ok=True)
         began_s = time.monotonic()
-        self._host = self._crew.start({**self._places, "starts": str(self.starts), "ready": str(self._ready)})
+        self._host = self._crew.start(
+            {**self._places, "starts": str(self.starts), "ready": str(self._ready), "groups": groups}
+        )
         self._process = psutil.Process(self._host.pid)
         self.waits = Waits(self._host.pid, self._patience_s)
         await self.waits.until(self._is_ready, LOOK_S, "it was ready")
