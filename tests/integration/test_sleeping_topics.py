@@ -90,8 +90,8 @@ async def test_the_first_message_of_a_new_topic_starts_within_a_tenth_of_a_secon
     """No host had the topic before, so its host need not leave out the second in which it takes the topic."""
     async with rig() as r:
         await family(r)
-        seen = Seen()
-        async with r.consuming(seen, membership=LoneMembership("host-1", r.next_epoch)):
+        seen, r.catalog.written = Seen(), asyncio.Event()
+        async with r.consuming(seen, membership=LoneMembership("host-1", r.next_epoch), catalog_poll_s=10.0):
             await asyncio.sleep(5.4)
             for i in range(20):
                 began_us = int(r.clock.now() * 1e6)
@@ -376,7 +376,6 @@ async def test_a_host_starts_nothing_of_a_topics_next_life_before_it_knows_of_it
             return gone
 
         r.catalog.families.sleep = sleep_and_publish  # type: ignore[method-assign]
-        r.catalog.written.set = lambda: None  # type: ignore[method-assign]  # as if another process had published
         seen = Seen()
         async with r.consuming(seen, catalog_poll_s=0.5):
             await r.producer.publish("f.x", b"1")

@@ -31,6 +31,13 @@ from support.virtual import LoopClock
 ENVIRONMENT = "online"
 
 
+class Unheard(asyncio.Event):
+    """Never set: what changes the catalog is another process, of whose changes hosts hear when they look."""
+
+    def set(self) -> None:
+        """Do nothing."""
+
+
 class Delivery(NamedTuple):
     """A start as the handler saw it; times in microseconds since the epoch."""
 
@@ -137,6 +144,7 @@ class Rig:
         self.store = FaultyStore(MemoryStore(self.world))
         self.db = db
         self.catalog = Catalog(db, ENVIRONMENT, max_queue_qps, clock)
+        self.catalog.written = Unheard()
         self.checkpoints = CheckpointStore(db, ENVIRONMENT)
         self.admin = Admin(self.catalog, self.store, self.checkpoints, self.next_epoch)
         self.producer = Producer(self.store, self.catalog, clock=clock)
