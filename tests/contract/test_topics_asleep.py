@@ -188,7 +188,7 @@ async def test_what_is_open_is_awake_although_it_fell_asleep_just_before_it_was_
 async def test_a_topic_that_sleeps_is_deleted_and_wakes_no_more(place: Place, sealed: None, way: str) -> None:
     await place.create(priorities=("only",))
     name = await asleep(place, way)
-    version = await place.catalog.version()
+    version, before_s = await place.catalog.version(), SystemClock().now()
     assert await place.admin.delete(name) == 0
     assert await place.live() == 0
     assert (await place.catalog.changes_of(version)).deleted == [name]
@@ -198,11 +198,11 @@ async def test_a_topic_that_sleeps_is_deleted_and_wakes_no_more(place: Place, se
         with pytest.raises(errors.UnknownTopic):
             await place.producer.publish(name, b"")
         await place.admin.create([Topic(name, 5.0, priorities=("only",))])
-    before_s = SystemClock().now()
     await place.producer.publish(name, b"of a new topic")
     new = await place.catalog.get(name)
     assert (new.own, new.options.max_attempts, await place.unfinished(name)) == ((), 16, 1)
-    assert new.timeline[-1].since_s >= before_s
+    is_late = SystemClock().now() >= before_s + 2  # a slow machine: by then every host knows of the deletion
+    assert is_late or new.timeline[-1].since_s >= before_s + 1
 
 
 async def test_a_publish_at_the_moment_of_a_deletion_wakes_the_topic(place: Place, sealed: None) -> None:
