@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
 
 
 class _Nothing(deque[Any]):
@@ -16,3 +18,8 @@ class _Nothing(deque[Any]):
 
 
 NOTHING = _Nothing()
+
+
+def writable(holder: deque[T]) -> deque[T]:
+    """Return a deque to add to: a new one in place of `NOTHING`, else the same."""
+    return deque() if holder is NOTHING else holder

@@ -10,7 +10,7 @@ from dataclasses import InitVar, dataclass, field
 
 from emq.groups.capacity import MIN_BUFFER, Gauge, buffer_capacity, in_flight_limit
 from emq.groups.deliveries import UNCOUNTED, Deliveries
-from emq.groups.nothing import NOTHING
+from emq.groups.nothing import NOTHING, writable
 from emq.groups.offset_tracker import Note, OffsetTracker
 from emq.groups.priority import Policy
 from emq.groups.receiver import Receiver
@@ -124,8 +124,7 @@ class OwnedTopic:
 
     def wait_for_room(self, group: OwnedGroup) -> None:
         """Let a group with buffered messages wait until the topic has room in flight."""
-        if self.waiting is NOTHING:
-            self.waiting = deque()
+        self.waiting = writable(self.waiting)
         self.waiting.append(group)
         self.note_waiting()
 
@@ -402,8 +401,7 @@ class OwnedSlot(SlotState):
         if not self.thirsty:
             self.thirsty = True
             owner = self.group.owner
-            if owner.thirsty is NOTHING:
-                owner.thirsty = deque()
+            owner.thirsty = writable(owner.thirsty)
             owner.thirsty.append(self)
             owner.note_waiting()
 

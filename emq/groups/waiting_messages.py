@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from emq.groups.capacity import Gauge
-from emq.groups.nothing import NOTHING
+from emq.groups.nothing import writable
 from emq.groups.priority import STRICT, Policy
 from emq.groups.slot_state import SlotState
 from emq.storage.message import Message
@@ -77,7 +77,7 @@ class WaitingMessages:
 
         In a topic by numeric priority, the messages are merged into the buffer by their scores.
         """
-        buffer = _writable(self.buffers, priority)
+        buffer = self.buffers[priority] = writable(self.buffers[priority])
         if buffer and self.is_by_score and messages[0].score > buffer[-1].score:
             merged = list(heapq.merge(buffer, messages, key=_by_score))
             buffer.clear()
@@ -123,7 +123,7 @@ class WaitingMessages:
 
     def put_back(self, message: Message, now_us: int) -> None:
         """Put a message that was taken back to its place, ahead of those behind it and of the messages of its key."""
-        buffer = _writable(self.buffers, message.priority)
+        buffer = self.buffers[message.priority] = writable(self.buffers[message.priority])
         message.ready_us = now_us
         if self.is_by_score:
             bisect.insort_left(buffer, message, key=_by_score)
@@ -234,7 +234,7 @@ class WaitingMessages:
                 # One at a time: a second one would get in front of the first while another priority has its turn.
                 if waiting and (priority, key) not in self.released:
                     message = self.released[priority, key] = waiting.popleft()
-                    buffer = _writable(self.buffers, priority)
+                    buffer = self.buffers[priority] = writable(self.buffers[priority])
                     if self.is_by_score:
                         bisect.insort_left(buffer, message, key=_by_score)
                     else:
@@ -299,13 +299,6 @@ class WaitingMessages:
             waiting.appendleft(message)
         else:
             waiting.append(message)
-
-
-def _writable(buffers: list[deque[Message]], priority: int) -> deque[Message]:
-    """Return the buffer of a priority to add to."""
-    if (buffer := buffers[priority]) is NOTHING:
-        buffer = buffers[priority] = deque()
-    return buffer
 
 
 def _taken(waiting: deque[Message], leaves: Callable[[Message], bool]) -> list[Message]:
