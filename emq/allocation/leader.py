@@ -95,8 +95,6 @@ class Leader:
         self._quotas: Mapping[str, float] | None = None
         self._units = NO_UNITS
         self._offers = 0
-        self._is_pressing = False
-        self._round_s = 0.0
         self._catalog = 0
         self._behind_since: float | None = None
         self._unable_since: float | None = None
@@ -115,7 +113,6 @@ class Leader:
         """Take the groups of version `catalog` of the catalog, with their quotas and units, for the next plan."""
         self._quotas, self._catalog, self._units = quotas, catalog, units
         self._offers += 1
-        self._is_pressing = True
         self._changed.set()
 
     def session_changed(self, state: protocol.SessionState) -> None:
@@ -127,20 +124,22 @@ class Leader:
     async def lead(self) -> None:
         """Stand for election, and plan while elected. Ends by cancellation."""
         loop = asyncio.get_running_loop()
+        offers, round_s = 0, 0.0
         while True:
             self._changed.clear()
             try:
                 self.leading = await self._elected()
                 if self.leading:
-                    self._is_pressing, began_s = False, loop.time()
+                    offers, began_s = self._offers, loop.time()
                     await self._round()
-                    self._round_s = loop.time() - began_s
+                    round_s = loop.time() - began_s
                     self._complaint.over()
                     self._unable_since = None
                 # A leader checks every few seconds whether it can still plan; the others check whether the one before
                 # them is still there, in case a watch was lost.
                 await pace.wait(self._changed, RESIGN_S)
-                await asyncio.sleep(self._debounce_s())
+                is_pressing = self._offers > offers and round_s < OFFER_DEBOUNCE_S
+                await asyncio.sleep(self._debounce_s(is_pressing))
             except (errors.ClusterUnavailable, errors.DatabaseUnavailable) as exc:
                 self._in_force = None
                 if isinstance(exc, errors.DatabaseUnavailable) and self._unable_since is None:
@@ -158,10 +157,10 @@ class Leader:
                 self._complaint.say(f"{exc}; nothing is planned")
                 await asyncio.sleep(FOREIGN_S)
 
-    def _debounce_s(self) -> float:
+    def _debounce_s(self, is_pressing: bool) -> float:
         if not self.leading or not (self.plans or self._debounce_first):
             return 0
-        return OFFER_DEBOUNCE_S if self.plans and self._is_pressing and self._round_s < OFFER_DEBOUNCE_S else DEBOUNCE_S
+        return OFFER_DEBOUNCE_S if self.plans and is_pressing else DEBOUNCE_S
 
     # ------------------------------------------------------------------------------------------------------ election
 
