@@ -105,7 +105,8 @@ class Assignments:
                 self._refused.clear()
                 self._era = assignment.era
             self._target = assignment
-            self._first |= {g: assignment.groups[g] for g in assignment.first if g not in self._told}
+            kept = {g: e for g, e in self._first.items() if assignment.groups.get(g) == e}
+            self._first = kept | {g: assignment.groups[g] for g in assignment.first if g not in self._told}
             await asyncio.sleep(0)
             async for group, epoch in in_slices(assignment.groups.items(), TOLD_AT_ONCE):
                 if self._refused.get(group) != epoch:

@@ -203,6 +203,16 @@ async def test_a_group_that_went_to_another_host_before_it_began_here_does_not_b
         assert h.begun_at_once == []
 
 
+async def test_what_is_taken_away_before_it_was_acquired_is_not_remembered(h: Host) -> None:
+    """Strangers may make topics that come and go while the store is away."""
+    async with h.running(a=1):
+        h.step_s = 3_600.0
+        for epoch in range(2, 12):
+            h.assign(0, f"g{epoch}", **{"a": 1, f"g{epoch}": epoch})
+            await asyncio.sleep(1.0)
+        assert len(h.assignments._first) <= 1
+
+
 async def test_a_group_is_not_taken_again_before_it_is_said_to_be_released(h: Host) -> None:
     """The others would take that for a word about the newer ownership."""
     async with h.running(a=1):
