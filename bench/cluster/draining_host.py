@@ -8,16 +8,13 @@ messages it has started and the CPU seconds it has used; see `bench.cluster.seri
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import sys
 import time
 from pathlib import Path
 
-import uvloop
-
 import emq
 from bench.cluster.series import SAMPLE_S, SeriesFile
+from bench.support import program
 from emq.storage.message import Message
 
 
@@ -45,7 +42,4 @@ async def main(name: str, store: str, database: str, member: int, samples: str) 
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING)
-    try:
-        uvloop.run(main(**json.loads(sys.argv[1])))
-    except emq.EMQError as exc:
-        sys.exit(f"{exc}")
+    program.run(main)

@@ -6,16 +6,13 @@ SIGTERM ends the process cleanly. OPTIONS is a JSON object: `name` of the host, 
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 import emq
 from bench.cluster.starts import StartFile
+from bench.support import program
 
 
 async def main(name: str, starts: str, **settings: Any) -> None:
@@ -27,7 +24,4 @@ async def main(name: str, starts: str, **settings: Any) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s")
-    try:
-        uvloop.run(main(**json.loads(sys.argv[1])))
-    except emq.EMQError as exc:
-        sys.exit(f"{exc}")
+    program.run(main)

@@ -10,13 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import sys
 import time
 from pathlib import Path
 
-import uvloop
-
 import emq
+from bench.support import program
 from bench.support.backlog import number_of
 from bench.tenants import family
 from bench.tenants.starts import StartFile
@@ -62,7 +60,4 @@ async def main(name: str, store: str, database: str, starts: str, ready: str, gr
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING)
-    try:
-        uvloop.run(main(**json.loads(sys.argv[1])))
-    except emq.EMQError as exc:
-        sys.exit(f"{exc}")
+    program.run(main)
