@@ -1,4 +1,4 @@
-"""Stands for deques that hold nothing yet: an empty one takes 760 bytes, and a host has five for each topic."""
+"""Stands for deques that hold nothing yet: an empty deque takes 760 bytes, and each topic of a host has five."""
 
 from __future__ import annotations
 

@@ -7,10 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from emq.allocation.membership import Membership
+from emq.host.assignments import COMPARE_S
 from emq.host.ownership import Ownership
-
-COMPARE_S = 10.0
-"""Least seconds between two comparisons group by group, while the numbers of groups tell no difference."""
 
 LATE_S = 15.0
 """Seconds, beyond a former owner's time to let go, after which a group that nobody consumes is late."""
@@ -60,7 +58,7 @@ class Consumption:
         self._compared_s = float("-inf")
 
     def look(self) -> None:
-        """Compare the groups, or only their numbers: a comparison costs some 30 ns to 100 ns for each group."""
+        """Compare the groups, or only their numbers if these are equal; see `COMPARE_S`."""
         given, consumed = self._membership.given(), self._ownership.consumed.keys()
         now = asyncio.get_running_loop().time()
         if len(given) == len(consumed) and not self._since and now < self._compared_s + COMPARE_S:

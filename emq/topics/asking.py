@@ -61,7 +61,7 @@ def checked(topic: Topic) -> Topic:
         plain = msgspec.to_builtins(topic)
     except TypeError as exc:
         raise errors.InvalidTopic(f"{called(topic.name)}: {exc}; give texts and numbers") from exc
-    return documents.converted(plain, Topic, f"{called(topic.name)}", errors.InvalidTopic)
+    return documents.converted(plain, Topic, called(topic.name), errors.InvalidTopic)
 
 
 def differences(asked: Topic, there: Topic, names: Iterable[str] = SETTINGS) -> dict[str, str]:

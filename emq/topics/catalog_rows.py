@@ -72,11 +72,12 @@ class TopicRows:
         found = self.bodies([name])
         if name in found:
             return row_codec.decode(name, found[name])
-        # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
-        alike = changing.alike(name, self.beginning(name[:1], 2000))
         if below := families.above(name, self.families.all()):
-            alike = f"; a publish makes it in family {below!r}; to give it other settings: emq topic create {name} ..."
-        raise unknown(name, self._environment, self._place, alike)
+            hint = f"; a publish makes it in family {below!r}; to give it other settings: emq topic create {name} ..."
+        else:
+            # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
+            hint = changing.alike(name, self.beginning(name[:1], 2000))
+        raise unknown(name, self._environment, self._place, hint)
 
     def matching(self, pattern: str) -> list[Topic]:
         """Return the topics whose names match a shell pattern, by name, of those that this version can read."""

@@ -51,8 +51,8 @@ DEDUPE_S = 600.0
 """Seconds for which a repeated submit with the same id, as after `OutcomeUnknown`, stores nothing."""
 
 TENANT_IDLE_S = 3_600.0
-"""`idle_s` of the topic of a tenant. The task that wakes it starts about a second later than others. The few topics of
-types stay awake, so that a host has them before the next task comes."""
+"""`idle_s` of the topic of a tenant. The task that wakes it starts later than others (docs/families.md, "Idle topics
+sleep"). The few topics of types stay awake, so that a host has them before the next task comes."""
 
 
 def rate(pool: Pool, task_type: str) -> float:

@@ -21,7 +21,7 @@ from emq_push.service.topic_fields import TopicFields
 
 IDLE_S = 3_600.0
 """`idle_s` of endpoints' topics: one that holds nothing, and gets nothing for an hour, costs hosts nothing. Not sooner,
-since the message that wakes a topic starts about a second later than others."""
+since the message that wakes a topic starts later than others (docs/families.md, "Idle topics sleep")."""
 
 TENANT = "tenant"
 """The attribute that names the tenant of a topic."""
