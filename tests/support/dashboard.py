@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from emq import App
 from emq.host.host import Host
 from emq.host.lag_parts import Part
+from emq.observe import snapshots
 from emq.runtime import settings
 from emq.runtime.settings import Address
 from emq.storage.message import Message
@@ -41,7 +42,7 @@ class Dashboard(Board):
 
 @contextlib.asynccontextmanager
 async def dashboard(browser: Browser) -> AsyncIterator[Dashboard]:
-    """Serve the pages of an app that consumes; yields once hosts have counted the backlog.
+    """Serve the pages of an app that consumes; yields once hosts have counted the backlog and saved the count.
 
     The tenant `acme` sends more than its rate to one endpoint, and has an endpoint out of order and twelve dead letters
     at a third; the tenant `globex` is well.
@@ -66,6 +67,10 @@ async def dashboard(browser: Browser) -> AsyncIterator[Dashboard]:
                 await asyncio.sleep(0.01)
                 await host.lag.look()
         await host.lag.look()
+        async with asyncio.timeout(10):
+            # Pages show what the host saved, not what it knows.
+            while not any(seen.host.lag.get(Part.PARKED, 0) >= 40 for seen in await snapshots.load(app)):
+                await asyncio.sleep(0.05)
         async with serving.serving(app, Address("127.0.0.1", 0)) as where:
             yield Dashboard(app, host, service, f"http://{where}", ids, browser)
 
