@@ -170,18 +170,25 @@ class Dispatcher(Rotation):
         if counts is not None:
             counts.open(starts.started, now_us)
         priority = upto = -1  # the run goes to the offset `upto` of the queue of this priority
+        taken = stint.taken
         try:
             while stint.granted and now_us < until_us:
-                message = group.take(now_us)
-                if message is None:
-                    break
-                if 0 < message.expires_us <= now_us:
-                    endings.expire_taken(group, message)
-                    continue
-                if message.offset != upto or message.priority != priority:
-                    endings.finish_run(group, stint, upto)
-                    priority, upto = message.priority, message.offset
-                    stint.begin_run(priority, upto)
+                if taken:
+                    message = taken.pop()
+                else:
+                    first = group.take(now_us)
+                    if first is None:
+                        break
+                    message = first
+                    if 0 < message.expires_us <= now_us:
+                        endings.expire_taken(group, message)
+                        continue
+                    if message.offset != upto or message.priority != priority:
+                        endings.finish_run(group, stint, upto)
+                        priority, upto = message.priority, message.offset
+                        stint.begin_run(priority, upto)
+                    if upto >= 0 and message.key is None and not message.expires_us:
+                        group.take_run(message, stint.granted - 1, taken)
                 stint.granted -= 1
                 message.started_us = began_us = now_us
                 stint.running = message
@@ -195,6 +202,10 @@ class Dispatcher(Rotation):
                 except BaseException as failure:  # no failure of any kind may leave the group busy
                     if self._driver is stint:
                         self.flight.enter(group, 1, message.size)
+                        if upto >= 0:  # the run ends before this message, and the next one begins behind it
+                            endings.finish_run(group, stint, upto)
+                            upto += 1
+                            stint.begin_run(priority, upto)
                     if endings.breaks_off(group, (message,), failure):
                         raise
                     endings.fail(group, message, failure)
@@ -220,6 +231,7 @@ class Dispatcher(Rotation):
         finally:
             if self._driver is stint:
                 endings.finish_run(group, stint, upto)
+                _return_taken(group, stint)
         if starts.started != stint.started_before:
             owner.pace.passed(starts.started - stint.started_before)
         return True
@@ -272,6 +284,7 @@ class Dispatcher(Rotation):
         group = stint.group
         assert group is not None
         try:
+            _return_taken(group, stint)
             group.busy = group.serial
             if (message := stint.running) is not None:
                 self.endings.finish_run(group, stint, message.offset)
@@ -317,3 +330,10 @@ class Dispatcher(Rotation):
             if stint.group is not None:
                 self._events.broken("dispatch", stint.group, bug)
             self.wake()
+
+
+def _return_taken(group: OwnedGroup, stint: Stint) -> None:
+    if group.stopping:
+        stint.taken.clear()  # as the group's buffers are cleared; the store has the messages
+    elif stint.taken:
+        group.return_run(stint.taken)

@@ -18,9 +18,10 @@ class Stint:
         started_before: number of messages that the host had started before the visit.
         priority, first: the queue and the first offset of the visit's run: messages that follow each other in a queue
             and have succeeded, but perhaps the last. -1 for messages of a lane or slot.
+        taken: messages that the visit has taken and not started, the next one last.
     """
 
-    __slots__ = ("first", "granted", "granted_at", "group", "priority", "running", "started_before")
+    __slots__ = ("first", "granted", "granted_at", "group", "priority", "running", "started_before", "taken")
 
     def __init__(self) -> None:
         self.group: OwnedGroup | None = None
@@ -29,6 +30,7 @@ class Stint:
         self.running: Message | None = None
         self.started_before = 0
         self.priority = self.first = -1
+        self.taken: list[Message] = []
 
     def begin_run(self, priority: int, offset: int) -> None:
         """Begin a run with a message that starts now."""

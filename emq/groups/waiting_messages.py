@@ -121,6 +121,38 @@ class WaitingMessages:
             return message
         return None
 
+    def take_run(self, message: Message, most: int, run: list[Message]) -> None:
+        """Take out up to `most` messages that follow `message` in its queue, into the empty list `run`, the next last.
+
+        Only messages that `take` would return one after the other, whatever the time: without a key and an expiry. Call
+        it if `message` is such a message of a queue. Whoever awaits anything returns what did not start: `return_run`.
+        """
+        if self.policy is not STRICT:
+            return
+        buffer, offset, size = self.buffers[message.priority], message.offset, 0
+        for _ in range(min(most, len(buffer))):
+            m, offset = buffer[0], offset + 1
+            if m.offset != offset or m.key is not None or m.expires_us:
+                break
+            run.append(buffer.popleft())
+            size += m.size
+        run.reverse()
+        self.buffered -= len(run)
+        self.gauge.messages -= len(run)
+        self.gauge.bytes -= size
+
+    def return_run(self, run: list[Message]) -> None:
+        """Return the messages of `run` to their places, before those that were never taken, and empty it."""
+        buffer, n = self.buffers[run[0].priority], len(run)
+        put_back = next((at for at, message in enumerate(buffer) if not message.started_us), len(buffer))
+        buffer.rotate(-put_back)
+        buffer.extendleft(run)
+        buffer.rotate(put_back)
+        self.buffered += n
+        self.gauge.messages += n
+        self.gauge.bytes += sum([message.size for message in run])
+        run.clear()
+
     def put_back(self, message: Message, now_us: int) -> None:
         """Put a message that was taken back to its place, ahead of those behind it and of the messages of its key."""
         buffer = self.buffers[message.priority] = writable(self.buffers[message.priority])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from emq.producer import checks, reopening
 from emq.producer.batcher import BATCH, Batcher, fitting
@@ -22,6 +22,8 @@ from emq.storage.log_store import REPEATED, LogStore, Put
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.sink import TrailSink
+
+T = TypeVar("T")
 
 
 class QueueColumns(NamedTuple):
@@ -81,7 +83,7 @@ class _Refused(NamedTuple):
     """Messages of a batch that a group's queue refused: their places in the batch, and the error."""
 
     group: int
-    at: list[int]
+    at: Sequence[int]
     why: errors.EMQError
 
 
@@ -135,9 +137,8 @@ class QueueProducer:
             whole: True to store a batch's messages of one queue together or not at all. Otherwise a queue without room
                 for all takes the first ones that fit.
         """
-        bodies, count = messages.bodies, len(messages.bodies)
-        new = self._ids.next
-        uids = [new() for _ in bodies]
+        count = len(messages.bodies)
+        uids = self._ids.many(count)
         ids = uids
         if messages.ids is not None:
             ids = [chosen or uid for chosen, uid in zip(messages.ids, uids, strict=True)]
@@ -176,12 +177,11 @@ class QueueProducer:
         outcomes: list[errors.EMQError | Repeated | None] = [None] * len(bodies)
         now_us = self._clock.now_us()
         layout = route.topic.layout
-        headers = messages.headers or [None] * len(uids)
-        each = zip(uids, bodies, keys, headers, strict=True)
-        encoded = [message.encode(i, b, k, now_us, h, layout) for i, b, k, h in each]
+        encoded = message.encode_many(uids, bodies, keys, now_us, messages.headers, layout)
         for i, ttl_s in enumerate(messages.ttl_s or ()):
             if ttl_s is not None:
-                m = message.Message(uids[i], bodies[i], keys[i], now_us, headers[i])
+                headers = None if messages.headers is None else messages.headers[i]
+                m = message.Message(uids[i], bodies[i], keys[i], now_us, headers)
                 encoded[i] = expiring(m, route.topic, priority, ttl_s)
         todo: Sequence[int] = range(len(bodies))
         batch = _Batch(encoded, uids, keys, keys.count(None) < len(keys), now_us, set())
@@ -201,7 +201,7 @@ class QueueProducer:
                     answer = reopening.unopened(route.topic.name)
                 for i in at:
                     outcomes[i] = answer
-                self._doubt(route, group, priority, answer, [uids[i] for i in at])
+                self._doubt(route, group, priority, answer, _at(uids, at))
             if not todo:
                 break
             try:
@@ -218,7 +218,7 @@ class QueueProducer:
         self,
         route: Route,
         priority: int,
-        places: dict[int, list[int]],
+        places: dict[int, Sequence[int]],
         batch: _Batch,
         full: dict[str, errors.TopicFull] | None,
     ) -> list[_Refused]:
@@ -251,7 +251,9 @@ class QueueProducer:
                 return [*failed, _Refused(group, at[size:], unsent(failed[0].why))]
         return [_Refused(group, at, why)]
 
-    async def _store(self, route: Route, priority: int, places: dict[int, list[int]], batch: _Batch) -> list[_Refused]:
+    async def _store(
+        self, route: Route, priority: int, places: Mapping[int, Sequence[int]], batch: _Batch
+    ) -> list[_Refused]:
         """Append messages of a batch, given by group, in one call; return the refused ones."""
         encoded, uids, keys, has_keys, published_us, repeats = batch
         puts = [
@@ -259,7 +261,7 @@ class QueueProducer:
                 route,
                 group,
                 priority,
-                [encoded[i] for i in at],
+                _at(encoded, at),
                 [message.label(uids[i]) for i in at] if route.topic.dedupe_ms else (),
                 has_keys and any(keys[i] is not None for i in at),
             )
@@ -280,7 +282,7 @@ class QueueProducer:
                 answer, at, left_out = _stored(answer, at)
                 repeats.update(left_out)
                 self.tails.put(route, group, priority, tail, answer, sent_us)
-                self._record(route, group, priority, answer, [uids[i] for i in at], [keys[i] for i in at], published_us)
+                self._record(route, group, priority, answer, _at(uids, at), _at(keys, at), published_us)
         return refused
 
     async def _put(self, singles: Sequence[_Single], durability: Durability) -> Sequence[Outcome]:
@@ -317,11 +319,11 @@ class QueueProducer:
                     outcome[i] = answer
                 self._doubt(first.route, first.group, first.priority, answer, [singles[i].uid for i in at])
             else:
-                answer, at, left_out = _stored(answer, at)
+                answer, stored, left_out = _stored(answer, at)
                 for i in left_out:
                     outcome[i] = Repeated(message.label(singles[i].uid))
                 self.tails.put(first.route, first.group, first.priority, tail, answer, sent_us)
-                uids, keys = [singles[i].uid for i in at], [singles[i].key for i in at]
+                uids, keys = [singles[i].uid for i in stored], [singles[i].key for i in stored]
                 self._record(first.route, first.group, first.priority, answer, uids, keys, first.published_us)
         return outcome
 
@@ -384,7 +386,12 @@ def _put(route: Route, group: int, priority: int, bodies: Sequence[bytes], ids: 
     return put._replace(max_length=route.max_length, drop_oldest=drop_oldest, siblings=queues)
 
 
-def _stored(offsets: Sequence[int], at: list[int]) -> tuple[Sequence[int], list[int], list[int]]:
+def _at(column: Sequence[T], at: Sequence[int]) -> Sequence[T]:
+    """Return the values at some places; without a step for each where the places are a range."""
+    return column[at.start : at.stop : at.step] if isinstance(at, range) else [column[i] for i in at]
+
+
+def _stored(offsets: Sequence[int], at: Sequence[int]) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
     """Return the offsets and places of the messages that a put stored, and the places of those that it left out."""
     if REPEATED not in offsets:
         return offsets, at, []

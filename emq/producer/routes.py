@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from emq.storage import message
@@ -58,16 +58,21 @@ class Route(NamedTuple):
         self.memory.turn = turn + 1
         return turn % groups
 
-    def places(self, keys: Sequence[str | None], uids: Sequence[str], chosen: Iterable[int]) -> dict[int, list[int]]:
+    def places(
+        self, keys: Sequence[str | None], uids: Sequence[str], chosen: Sequence[int]
+    ) -> dict[int, Sequence[int]]:
         """Deal the chosen messages, given by their places in `keys` and `uids`, out to groups.
 
-        This does what `group` does for each message, in a third of the time.
+        This does what `group` does for each message, in a third of the time; in none if no message has a key.
         """
         groups, by_id = self.topic.active_groups, self.topic.options.dedupe_s
         if groups == 1:
-            return {0: list(chosen)}
-        places: dict[int, list[int]] = {}
+            return {0: chosen}
         turn = self.memory.turn
+        if not by_id and keys.count(None) == len(keys):
+            self.memory.turn = turn + len(chosen)
+            return {(turn + i) % groups: chosen[i::groups] for i in range(min(groups, len(chosen)))}
+        places: dict[int, list[int]] = {}
         for i in chosen:
             key = message.label(uids[i]) if by_id and keys[i] is None else keys[i]
             if key is None:
@@ -77,7 +82,7 @@ class Route(NamedTuple):
                 group = group_of_key(key, groups)
             places.setdefault(group, []).append(i)
         self.memory.turn = turn
-        return places
+        return {**places}
 
 
 def route_of(topic: Topic, memory: Memory) -> Route:

@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -193,6 +193,22 @@ def encode(
     return _encoder.encode((uid, payload, key, published_us, headers))
 
 
+def encode_many(
+    uids: Sequence[str],
+    payloads: Sequence[bytes],
+    keys: Sequence[str | None],
+    published_us: int,
+    headers: Sequence[dict[str, str] | None] | None,
+    layout: int,
+) -> list[bytes]:
+    """Encode the bodies of first deliveries, as `encode` does for each."""
+    if headers is None and keys.count(None) == len(keys):  # as most: without a call for each
+        encoded = _encoder.encode
+        return [encoded((uid, payload, None, published_us, None)) for uid, payload in zip(uids, payloads, strict=True)]
+    each = zip(uids, payloads, keys, headers or [None] * len(uids), strict=True)
+    return [encode(uid, payload, key, published_us, its, layout) for uid, payload, key, its in each]
+
+
 def with_layout(body: bytes, layout: int) -> bytes:
     """Return the body of a first delivery with a key, with another layout."""
     m = decode(body)
@@ -349,6 +365,11 @@ class IdSource:
 
     def next(self) -> str:
         return f"{self._prefix}{next(self._count):x}"
+
+    def many(self, n: int) -> list[str]:
+        """Return `n` new ids."""
+        prefix = self._prefix
+        return [f"{prefix}{i:x}" for i in itertools.islice(self._count, n)]
 
     @classmethod
     def in_child(cls) -> None:
