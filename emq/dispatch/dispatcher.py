@@ -187,7 +187,7 @@ class Dispatcher(Rotation):
                         endings.finish_run(group, stint, upto)
                         priority, upto = message.priority, message.offset
                         stint.begin_run(priority, upto)
-                    if upto >= 0 and message.key is None and not message.expires_us:
+                    if upto >= 0 and message.key is None and not message.expires_us and not owner.waits:
                         group.take_run(message, stint.granted - 1, taken)
                 stint.granted -= 1
                 message.started_us = began_us = now_us
