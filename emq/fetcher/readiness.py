@@ -6,6 +6,7 @@ A queue is worth reading if it has more in the store, and room in its buffer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -14,8 +15,10 @@ from emq.groups import reading_ahead
 from emq.groups.context import HostContext
 from emq.groups.events import HostEvents
 from emq.groups.owned import OwnedGroup, OwnedQueue
-from emq.runtime import pace
+from emq.runtime import errors, pace
 from emq.runtime.slicing import in_slices
+from emq.storage.answers import of_each
+from emq.storage.log_store import Batch, Read
 from emq.storage.store import Store
 
 T = TypeVar("T")
@@ -233,9 +236,23 @@ class Waker:
                     looked_s = now_s
                     await self._doubt()
                     self._doubted = broken  # not before: if the look breaks, it comes again
-                self.look_at(queue for name in _slice(queues, i) if (queue := self._queues.get(name)) is not None)
+                part = [queue for name in _slice(queues, i) if (queue := self._queues.get(name)) is not None]
+                await self._look_once(part)
                 for lane in _slice(lanes, i):
                     self._events.due(lane, 0)
+
+    async def _look_once(self, queues: Sequence[OwnedQueue]) -> None:
+        """Arm the queues again that were read to their ends, in one call; look at those that hold something.
+
+        An empty queue costs a third of what it costs by `look_at`.
+        """
+        reads = [Read(q.name, q.position, 1, q.group.epoch, q.marks.newest) for q in queues if not q.more]
+        empty = set()
+        with contextlib.suppress(errors.EMQError):  # `look_at` then meets the same error, and tries again
+            for read, answer in zip(reads, await of_each(self._store.log.read(reads), len(reads)), strict=True):
+                if isinstance(answer, Batch) and answer.exhausted and not answer.bodies and answer.next == read.start:
+                    empty.add(read.queue)
+        self.look_at([queue for queue in queues if queue.name not in empty])
 
     def look_at(self, queues: Iterable[OwnedQueue]) -> None:
         """Read queues, once more if a read is under way: the store may have forgotten that it armed the queue."""

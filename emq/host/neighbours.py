@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 LANE = "hosts of this store/0"
 """The lane of the signs. No topic can have it: a topic's name has no spaces."""
 
-LOOK_S = 2.0
+LOOK_S = 4.0
 """Seconds between a host's looks. The first host that finds its database's sign unchanged renews the sign."""
 
-GONE_S = 8.0
+GONE_S = 12.0
 """Seconds after which a sign that was not renewed counts as left from a crash."""
 
 ANSWER_S = 3.0

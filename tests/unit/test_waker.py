@@ -15,8 +15,10 @@ from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.quota.counter import WindowCounter
+from emq.runtime import errors
 from emq.runtime.clock import ManualClock
 from emq.runtime.guard import Guard
+from emq.storage.log_store import Batch, Read
 from emq.storage.store import Store
 from emq.topics.model import Kind, Topic
 from support.recorded_events import RecordedEvents
@@ -27,10 +29,21 @@ pytestmark = virtual
 
 
 class Told:
-    """A store whose wake-ups are what is put here."""
+    """A store whose wake-ups are what is put here.
+
+    Attributes:
+        holding: names of queues that are not empty; None while the store does not answer.
+    """
 
     def __init__(self, *told: Sequence[str] | None) -> None:
         self.told = told
+        self.log = self
+        self.holding: set[str] | None = None
+
+    async def read(self, reads: Sequence[Read]) -> list[Batch]:
+        if self.holding is None:
+            raise errors.StoreUnavailable("gone")
+        return [Batch((), (), r.start, r.queue not in self.holding) for r in reads]
 
     async def watch(self) -> AsyncIterator[Sequence[str] | None]:
         for names in self.told:
@@ -52,10 +65,10 @@ class Bench:
         self.woken: list[str] = []
         events = RecordedEvents()
         self.lanes, self.slots, self.doubted = events.lanes, events.slots, events.doubts
-        readiness = Readiness()
+        self.store, readiness = Told(*told), Readiness()
         readiness.woken = lambda queue: self.woken.append(queue.name)  # type: ignore[method-assign]
         self.waker = Waker(
-            cast(Store, Told(*told)),
+            cast(Store, self.store),
             self.queues,
             self.groups,
             readiness,
@@ -83,6 +96,16 @@ async def test_the_sweep_comes_to_every_queue_and_lane_once() -> None:
     sweeping.cancel()
     assert sorted(bench.woken) == sorted(bench.queues)
     assert sorted(bench.lanes) == sorted(bench.groups)
+
+
+async def test_the_sweep_leaves_empty_queues_alone_that_the_store_arms_again() -> None:
+    bench = Bench(3)
+    bench.store.holding = {"t1/0/p"}
+    bench.queues["t2/0/p"].more = True
+    sweeping = asyncio.create_task(bench.waker.sweep())
+    await asyncio.sleep(SWEEP_S + 0.1)
+    sweeping.cancel()
+    assert bench.woken == ["t1/0/p", "t2/0/p"]
 
 
 async def test_a_few_queues_are_swept_as_well() -> None:
