@@ -235,7 +235,8 @@ class _Ear:
     async def _run(self) -> None:
         try:
             while not self._closed:
-                message = await self._pubsub.get_message(timeout=LISTEN_S)
+                async with asyncio.timeout(LISTEN_S + SUBSCRIBE_S):  # the driver may have to connect again
+                    message = await self._pubsub.get_message(timeout=LISTEN_S)
                 if message is not None:
                     channel = message["channel"].decode()
                     if message["type"] == "sunsubscribe":

@@ -28,8 +28,9 @@ CLUSTER_SHARDS = 64
 """Default number of shards on a cluster; enough to give some twenty masters about the same share."""
 
 CONNECT_TIMEOUT_S = 5
-ANSWER_TIMEOUT_S = 30
-"""Most seconds that the driver waits for an answer on a subscription's connection, which `Patience` does not bound."""
+SENTINEL_TIMEOUT_S = 30
+"""Most seconds that the driver waits for a sentinel. `Patience` bounds the calls to servers, at less cost: the driver
+makes a task and two timers for each call if it has a time-out of its own."""
 
 
 async def open_store(url: str, environment: Environment) -> RedisStore:
@@ -130,7 +131,9 @@ def _sentinels(address: Address) -> OneAtATime:
     tls = options.pop("connection_class", None) is not None
     own = {"username": address.sentinel_username, "password": address.sentinel_password}
     common = {name: value for name, value in options.items() if name.startswith(("socket_", "ssl_")) or name == "retry"}
-    return OneAtATime(address.hosts, sentinel_kwargs={**common, **own, "ssl": tls, "protocol": 2}, ssl=tls, **options)
+    patience = {"socket_timeout": common.get("socket_timeout") or SENTINEL_TIMEOUT_S}
+    asked = {**common, **patience, **own, "ssl": tls, "protocol": 2}
+    return OneAtATime(address.hosts, sentinel_kwargs=asked, ssl=tls, **options)
 
 
 def _master(sentinels: OneAtATime, address: Address) -> redis.asyncio.Redis:
@@ -145,7 +148,7 @@ def _options(address: Address, host: str, port: int) -> dict[str, Any]:
         "protocol": 2,
         "retry": redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
-        "socket_timeout": ANSWER_TIMEOUT_S,
+        "socket_timeout": None,
         "health_check_interval": 0,
         **address.options(host, port),
     }

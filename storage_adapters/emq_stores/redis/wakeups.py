@@ -64,7 +64,8 @@ class ServerWakeUps:
                 yield None  # a wake-up before the subscription was not heard
                 swept = time.monotonic()
                 while not self._closed:
-                    message = await pubsub.get_message(timeout=SWEEP_S)
+                    async with asyncio.timeout(SWEEP_S + SUBSCRIBE_S):  # the driver may have to connect again
+                        message = await pubsub.get_message(timeout=SWEEP_S)
                     if message is not None:
                         yield message["data"].decode().split("\n")
                     if time.monotonic() - swept >= SWEEP_S:
