@@ -1,17 +1,20 @@
 """Checks of a set of tables and its migrations.
 
-`first.sql` beside the first revision holds the tables of the first release, for SQLite and for PostgreSQL. Until that
-release, write these files again after a change of the tables:
+`first.sql` beside the first revision holds the tables of the first release. A line for one of the databases names it at
+its end. Until that release, write these files again after a change of the tables:
 
     cd tests && ../.venv/bin/python -m support.schemas
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib.resources
 import pkgutil
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import alembic.autogenerate
 import alembic.migration
@@ -31,7 +34,10 @@ SCHEMAS = (
     "emq_stores.sql.tables:STORE",
 )
 
-DIALECTS = {"SQLite": sqlite.dialect(), "PostgreSQL": postgresql.dialect()}
+DIALECTS = {"sqlite": sqlite.dialect(), "postgresql": postgresql.dialect()}
+
+MARKS = {"- ": "  -- SQLite", "+ ": "  -- PostgreSQL", "  ": ""}
+"""The ends of lines in `first.sql`, by the signs that `difflib` puts before lines of SQLite, of PostgreSQL, of both."""
 
 
 async def check(tables: Schema, directory: Path) -> None:
@@ -56,7 +62,7 @@ def difference(tables: Schema, path: Path) -> str:
     engine = sa.create_engine(f"sqlite:///{path}")
     if found is None:
         with sqlite3.connect(path) as connection:
-            connection.executescript(_part(text, "SQLite"))
+            connection.executescript(_of_sqlite(text))
         connection.close()
         with engine.begin() as migrated:
             version = schema._version_table(tables)
@@ -79,16 +85,21 @@ def difference(tables: Schema, path: Path) -> str:
 
 
 def statements(tables: Schema) -> str:
-    """Return the statements that make the tables, for SQLite and for PostgreSQL."""
-    lines = []
-    for name, dialect in DIALECTS.items():
-        lines.append(f"-- {name}\n")
-        for table in tables.metadata.sorted_tables:
-            indexes = sorted(table.indexes, key=lambda index: str(index.name))
-            for made in (CreateTable(table), *map(CreateIndex, indexes)):
-                compiled = str(made.compile(dialect=dialect)).strip().replace("\t", "    ")
-                lines.append("\n".join(line.rstrip() for line in compiled.splitlines()) + ";\n")
-    return "\n".join(lines)
+    """Return the statements that make the tables, for SQLite and for PostgreSQL; each table with its indexes."""
+    found = []
+    for table in tables.metadata.sorted_tables:
+        indexes = sorted(table.indexes, key=lambda index: str(index.name))
+        made = [CreateTable(table), *map(CreateIndex, indexes)]
+        both = difflib.ndiff(_lines(made, "sqlite"), _lines(made, "postgresql"))
+        found.append("".join(f"{line[2:]}{MARKS[line[:2]]}\n" for line in both if line[:2] in MARKS))
+    return "\n".join(found)
+
+
+def _lines(made: Sequence[Any], dialect: str) -> list[str]:
+    texts = (
+        str(each.compile(dialect=DIALECTS[dialect])).strip().replace("\n WITHOUT", " WITHOUT") + ";" for each in made
+    )
+    return [line.rstrip().expandtabs(4) for text in texts for line in text.splitlines()]
 
 
 async def _refuses_an_unknown_revision(tables: Schema, path: Path) -> None:
@@ -111,8 +122,8 @@ def _first(tables: Schema) -> Path:
     return Path(str(importlib.resources.files(package))) / directory / "first.sql"
 
 
-def _part(text: str, name: str) -> str:
-    return text.partition(f"-- {name}\n")[2].partition("\n-- ")[0]
+def _of_sqlite(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.endswith(MARKS["+ "]))
 
 
 if __name__ == "__main__":

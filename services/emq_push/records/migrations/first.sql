@@ -1,5 +1,3 @@
--- SQLite
-
 CREATE TABLE emq_push_attempts (
     environment TEXT NOT NULL,
     message TEXT NOT NULL,
@@ -14,9 +12,7 @@ CREATE TABLE emq_push_attempts (
     host TEXT NOT NULL,
     PRIMARY KEY (environment, message, topic, started_us)
 );
-
 CREATE INDEX emq_push_attempts_endpoint ON emq_push_attempts (environment, topic, started_us, message);
-
 CREATE INDEX emq_push_attempts_started ON emq_push_attempts (environment, started_us);
 
 CREATE TABLE emq_push_audit_log (
@@ -29,9 +25,8 @@ CREATE TABLE emq_push_audit_log (
     target TEXT NOT NULL,
     changes TEXT NOT NULL,
     PRIMARY KEY (environment, created_us, id)
-)
- WITHOUT ROWID;
-
+) WITHOUT ROWID;  -- SQLite
+);  -- PostgreSQL
 CREATE INDEX emq_push_audit_log_tenant ON emq_push_audit_log (environment, tenant, created_us, id);
 
 CREATE TABLE emq_push_deliveries (
@@ -48,13 +43,9 @@ CREATE TABLE emq_push_deliveries (
     settled_us BIGINT NOT NULL,
     PRIMARY KEY (environment, topic, message)
 );
-
 CREATE INDEX emq_push_deliveries_created ON emq_push_deliveries (environment, tenant, created_us, topic, message);
-
 CREATE INDEX emq_push_deliveries_endpoint ON emq_push_deliveries (environment, topic, state, created_us, message);
-
 CREATE INDEX emq_push_deliveries_message ON emq_push_deliveries (environment, tenant, message);
-
 CREATE INDEX emq_push_deliveries_state ON emq_push_deliveries (environment, tenant, state, created_us, topic, message);
 
 CREATE TABLE emq_push_endpoints (
@@ -66,21 +57,21 @@ CREATE TABLE emq_push_endpoints (
     created_us BIGINT NOT NULL,
     changed_us BIGINT NOT NULL,
     PRIMARY KEY (environment, topic)
-)
- WITHOUT ROWID;
-
+) WITHOUT ROWID;  -- SQLite
+);  -- PostgreSQL
 CREATE INDEX emq_push_endpoints_tenant ON emq_push_endpoints (environment, tenant, endpoint);
 
 CREATE TABLE emq_push_idempotency (
     environment TEXT NOT NULL,
     tenant TEXT NOT NULL,
-    "key" TEXT NOT NULL,
+    "key" TEXT NOT NULL,  -- SQLite
+    key TEXT NOT NULL,  -- PostgreSQL
     digest TEXT NOT NULL,
     answer TEXT NOT NULL,
     created_us BIGINT NOT NULL,
-    PRIMARY KEY (environment, tenant, "key")
+    PRIMARY KEY (environment, tenant, "key")  -- SQLite
+    PRIMARY KEY (environment, tenant, key)  -- PostgreSQL
 );
-
 CREATE INDEX emq_push_idempotency_created ON emq_push_idempotency (environment, created_us);
 
 CREATE TABLE emq_push_keys (
@@ -95,11 +86,9 @@ CREATE TABLE emq_push_keys (
     parent TEXT DEFAULT '' NOT NULL,
     kind TEXT DEFAULT 'key' NOT NULL,
     PRIMARY KEY (environment, digest)
-)
- WITHOUT ROWID;
-
+) WITHOUT ROWID;  -- SQLite
+);  -- PostgreSQL
 CREATE INDEX emq_push_keys_id ON emq_push_keys (environment, id);
-
 CREATE INDEX emq_push_keys_parent ON emq_push_keys (environment, parent);
 
 CREATE TABLE emq_push_messages (
@@ -107,19 +96,19 @@ CREATE TABLE emq_push_messages (
     tenant TEXT NOT NULL,
     message TEXT NOT NULL,
     event_type TEXT NOT NULL,
-    "key" TEXT,
+    "key" TEXT,  -- SQLite
+    key TEXT,  -- PostgreSQL
     created_us BIGINT NOT NULL,
     expires_us BIGINT NOT NULL,
-    payload BLOB,
+    payload BLOB,  -- SQLite
+    payload BYTEA,  -- PostgreSQL
     body TEXT NOT NULL,
     PRIMARY KEY (environment, tenant, message)
 );
-
 CREATE INDEX emq_push_messages_created ON emq_push_messages (environment, tenant, created_us, message);
-
 CREATE INDEX emq_push_messages_expires ON emq_push_messages (environment, expires_us);
-
-CREATE INDEX emq_push_messages_key ON emq_push_messages (environment, tenant, "key") WHERE key IS NOT NULL;
+CREATE INDEX emq_push_messages_key ON emq_push_messages (environment, tenant, "key") WHERE key IS NOT NULL;  -- SQLite
+CREATE INDEX emq_push_messages_key ON emq_push_messages (environment, tenant, key) WHERE key IS NOT NULL;  -- PostgreSQL
 
 CREATE TABLE emq_push_replays (
     environment TEXT NOT NULL,
@@ -130,11 +119,9 @@ CREATE TABLE emq_push_replays (
     created_us BIGINT NOT NULL,
     changed_us BIGINT NOT NULL,
     PRIMARY KEY (environment, id)
-)
- WITHOUT ROWID;
-
+) WITHOUT ROWID;  -- SQLite
+);  -- PostgreSQL
 CREATE INDEX emq_push_replays_state ON emq_push_replays (environment, state);
-
 CREATE INDEX emq_push_replays_tenant ON emq_push_replays (environment, tenant, created_us, id);
 
 CREATE TABLE emq_push_tenants (
@@ -144,160 +131,8 @@ CREATE TABLE emq_push_tenants (
     created_us BIGINT NOT NULL,
     changed_us BIGINT NOT NULL,
     PRIMARY KEY (environment, tenant)
-)
- WITHOUT ROWID;
-
-CREATE TABLE emq_push_unsent (
-    environment TEXT NOT NULL,
-    id TEXT NOT NULL,
-    claimed_us BIGINT NOT NULL,
-    body TEXT NOT NULL,
-    PRIMARY KEY (environment, id)
-);
-
--- PostgreSQL
-
-CREATE TABLE emq_push_attempts (
-    environment TEXT NOT NULL,
-    message TEXT NOT NULL,
-    topic TEXT NOT NULL,
-    started_us BIGINT NOT NULL,
-    number INTEGER NOT NULL,
-    took_us BIGINT NOT NULL,
-    status INTEGER NOT NULL,
-    outcome TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    answer TEXT NOT NULL,
-    host TEXT NOT NULL,
-    PRIMARY KEY (environment, message, topic, started_us)
-);
-
-CREATE INDEX emq_push_attempts_endpoint ON emq_push_attempts (environment, topic, started_us, message);
-
-CREATE INDEX emq_push_attempts_started ON emq_push_attempts (environment, started_us);
-
-CREATE TABLE emq_push_audit_log (
-    environment TEXT NOT NULL,
-    created_us BIGINT NOT NULL,
-    id TEXT NOT NULL,
-    tenant TEXT NOT NULL,
-    actor TEXT NOT NULL,
-    action TEXT NOT NULL,
-    target TEXT NOT NULL,
-    changes TEXT NOT NULL,
-    PRIMARY KEY (environment, created_us, id)
-);
-
-CREATE INDEX emq_push_audit_log_tenant ON emq_push_audit_log (environment, tenant, created_us, id);
-
-CREATE TABLE emq_push_deliveries (
-    environment TEXT NOT NULL,
-    topic TEXT NOT NULL,
-    message TEXT NOT NULL,
-    tenant TEXT NOT NULL,
-    created_us BIGINT NOT NULL,
-    state TEXT NOT NULL,
-    attempts INTEGER NOT NULL,
-    status INTEGER NOT NULL,
-    reason TEXT NOT NULL,
-    next_us BIGINT NOT NULL,
-    settled_us BIGINT NOT NULL,
-    PRIMARY KEY (environment, topic, message)
-);
-
-CREATE INDEX emq_push_deliveries_created ON emq_push_deliveries (environment, tenant, created_us, topic, message);
-
-CREATE INDEX emq_push_deliveries_endpoint ON emq_push_deliveries (environment, topic, state, created_us, message);
-
-CREATE INDEX emq_push_deliveries_message ON emq_push_deliveries (environment, tenant, message);
-
-CREATE INDEX emq_push_deliveries_state ON emq_push_deliveries (environment, tenant, state, created_us, topic, message);
-
-CREATE TABLE emq_push_endpoints (
-    environment TEXT NOT NULL,
-    topic TEXT NOT NULL,
-    tenant TEXT NOT NULL,
-    endpoint TEXT NOT NULL,
-    body TEXT NOT NULL,
-    created_us BIGINT NOT NULL,
-    changed_us BIGINT NOT NULL,
-    PRIMARY KEY (environment, topic)
-);
-
-CREATE INDEX emq_push_endpoints_tenant ON emq_push_endpoints (environment, tenant, endpoint);
-
-CREATE TABLE emq_push_idempotency (
-    environment TEXT NOT NULL,
-    tenant TEXT NOT NULL,
-    key TEXT NOT NULL,
-    digest TEXT NOT NULL,
-    answer TEXT NOT NULL,
-    created_us BIGINT NOT NULL,
-    PRIMARY KEY (environment, tenant, key)
-);
-
-CREATE INDEX emq_push_idempotency_created ON emq_push_idempotency (environment, created_us);
-
-CREATE TABLE emq_push_keys (
-    environment TEXT NOT NULL,
-    digest TEXT NOT NULL,
-    id TEXT NOT NULL,
-    role TEXT NOT NULL,
-    tenant TEXT NOT NULL,
-    name TEXT NOT NULL,
-    created_us BIGINT NOT NULL,
-    expires_us BIGINT NOT NULL,
-    parent TEXT DEFAULT '' NOT NULL,
-    kind TEXT DEFAULT 'key' NOT NULL,
-    PRIMARY KEY (environment, digest)
-);
-
-CREATE INDEX emq_push_keys_id ON emq_push_keys (environment, id);
-
-CREATE INDEX emq_push_keys_parent ON emq_push_keys (environment, parent);
-
-CREATE TABLE emq_push_messages (
-    environment TEXT NOT NULL,
-    tenant TEXT NOT NULL,
-    message TEXT NOT NULL,
-    event_type TEXT NOT NULL,
-    key TEXT,
-    created_us BIGINT NOT NULL,
-    expires_us BIGINT NOT NULL,
-    payload BYTEA,
-    body TEXT NOT NULL,
-    PRIMARY KEY (environment, tenant, message)
-);
-
-CREATE INDEX emq_push_messages_created ON emq_push_messages (environment, tenant, created_us, message);
-
-CREATE INDEX emq_push_messages_expires ON emq_push_messages (environment, expires_us);
-
-CREATE INDEX emq_push_messages_key ON emq_push_messages (environment, tenant, key) WHERE key IS NOT NULL;
-
-CREATE TABLE emq_push_replays (
-    environment TEXT NOT NULL,
-    id TEXT NOT NULL,
-    tenant TEXT NOT NULL,
-    state TEXT NOT NULL,
-    body TEXT NOT NULL,
-    created_us BIGINT NOT NULL,
-    changed_us BIGINT NOT NULL,
-    PRIMARY KEY (environment, id)
-);
-
-CREATE INDEX emq_push_replays_state ON emq_push_replays (environment, state);
-
-CREATE INDEX emq_push_replays_tenant ON emq_push_replays (environment, tenant, created_us, id);
-
-CREATE TABLE emq_push_tenants (
-    environment TEXT NOT NULL,
-    tenant TEXT NOT NULL,
-    body TEXT NOT NULL,
-    created_us BIGINT NOT NULL,
-    changed_us BIGINT NOT NULL,
-    PRIMARY KEY (environment, tenant)
-);
+) WITHOUT ROWID;  -- SQLite
+);  -- PostgreSQL
 
 CREATE TABLE emq_push_unsent (
     environment TEXT NOT NULL,

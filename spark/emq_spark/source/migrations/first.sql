@@ -1,5 +1,3 @@
--- SQLite
-
 CREATE TABLE emq_spark_writes (
     environment TEXT NOT NULL,
     run TEXT NOT NULL,
@@ -12,21 +10,5 @@ CREATE TABLE emq_spark_writes (
     tails TEXT NOT NULL,
     updated_ms BIGINT NOT NULL,
     PRIMARY KEY (environment, run, batch, part)
-)
- WITHOUT ROWID;
-
--- PostgreSQL
-
-CREATE TABLE emq_spark_writes (
-    environment TEXT NOT NULL,
-    run TEXT NOT NULL,
-    batch BIGINT NOT NULL,
-    part BIGINT NOT NULL,
-    attempt TEXT NOT NULL,
-    done BIGINT NOT NULL,
-    digest BIGINT NOT NULL,
-    begun BIGINT NOT NULL,
-    tails TEXT NOT NULL,
-    updated_ms BIGINT NOT NULL,
-    PRIMARY KEY (environment, run, batch, part)
-);
+) WITHOUT ROWID;  -- SQLite
+);  -- PostgreSQL
