@@ -13,7 +13,6 @@ import sqlalchemy as sa
 from emq.database import Database
 from emq_push.records import deliveries, replays, schema, tables
 from emq_push.records.attempts import Attempts
-from emq_push.records.attempts import Place as AttemptPlace
 from emq_push.records.deliveries import Deliveries, Delivery, Selection
 from emq_push.records.replays import Body, Replay, ReplayFilter, Replays
 from support import push_rows
@@ -141,13 +140,13 @@ async def test_attempts_come_newest_first_in_pages(database: Database) -> None:
 
     await database.run(fill)
     mine = Attempts("online")
-    assert [a.started_us for a in await database.run(lambda c: mine.of_delivery(c, "t1.ep_1", "m1"))] == [7, 4, 1]
-    found = await database.run(lambda c: mine.of_delivery(c, "t1.ep_1", "m1", before_us=4))
-    assert [a.started_us for a in found] == [1]
-    page = await database.run(lambda c: mine.of_topic(c, "t1.ep_1", limit=5))
-    place = AttemptPlace(page[-1].started_us, page[-1].message)
-    rest = await database.run(lambda c: mine.of_topic(c, "t1.ep_1", before=place))
-    assert [a.started_us for a in page + rest] == list(range(8, -1, -1))
+    found = await database.run(lambda c: mine.of_delivery(c, "t1.ep_1", "m1", 2))
+    assert [a.started_us for a in found.rows] == [7, 4]
+    found = await database.run(lambda c: mine.of_delivery(c, "t1.ep_1", "m1", 2, found.next))
+    assert ([a.started_us for a in found.rows], found.next) == ([1], "")
+    page = await database.run(lambda c: mine.of_topic(c, "t1.ep_1", 5))
+    rest = await database.run(lambda c: mine.of_topic(c, "t1.ep_1", 5, page.next))
+    assert [a.started_us for a in (*page.rows, *rest.rows)] == list(range(8, -1, -1))
 
 
 async def test_of_two_writers_of_a_replay_the_later_one_changes_nothing(database: Database) -> None:
@@ -217,8 +216,8 @@ async def test_a_page_of_a_hundred_thousand_deliveries_is_read_along_an_index(da
                 assert len(page) == 50
         await database.run(lambda c: ROWS.oldest_pending(c, ["t1.ep_3"]), read_only=True)
         await database.run(lambda c: ROWS.topics_after(c, "t1.ep_2", 1), read_only=True)
-        await database.run(lambda c: Attempts("online").of_topic(c, "t1.ep_1"), read_only=True)
-        await database.run(lambda c: Replays("online").newest(c, "t1"), read_only=True)
+        await database.run(lambda c: Attempts("online").of_topic(c, "t1.ep_1", 100), read_only=True)
+        await database.run(lambda c: Replays("online").page(c, "t1", 100), read_only=True)
     looked = [(text, parameters) for text, parameters in seen if text.startswith("SELECT")]
     assert len(looked) >= 24
     for text, parameters in looked:

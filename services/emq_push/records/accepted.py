@@ -11,7 +11,6 @@ import msgspec
 import sqlalchemy as sa
 
 from emq_push.records import rows, tables
-from emq_push.records.deliveries import IDS_AT_ONCE
 
 _messages, _deliveries = tables.messages, tables.deliveries
 _idempotency, _unsent = tables.idempotency, tables.unsent
@@ -51,7 +50,7 @@ class Message(msgspec.Struct, frozen=True):
 
     Attributes:
         payload: None once it was erased.
-        topics: of the endpoints that get it.
+        topics: of the endpoints that get it, if they were asked for.
     """
 
     tenant: str
@@ -62,6 +61,11 @@ class Message(msgspec.Struct, frozen=True):
     payload: bytes | None
     rest: Rest
     topics: tuple[str, ...] = ()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers with which it is sent."""
+        return headers_of(self.event_type, self.rest.headers)
 
 
 class Repeat(msgspec.Struct, frozen=True):
@@ -99,15 +103,10 @@ _ADD_MESSAGES = rows.insert(
 )
 
 
-class Accepted:
-    """Reads and writes within the caller's transaction.
+class Accepted(rows.Rows):
+    """Accepted messages, and the requests that they came with."""
 
-    Args:
-        environment: "online" or "sandbox".
-    """
-
-    def __init__(self, environment: str) -> None:
-        self._environment = str(environment)
+    table = _messages
 
     # ------------------------------------------------------------------------------------------------------- messages
 
@@ -130,26 +129,33 @@ class Accepted:
         self, connection: sa.Connection, tenant: str, ids: Sequence[str], conditions: Sequence[sa.ColumnElement[bool]]
     ) -> dict[str, Message]:
         found: dict[str, Message] = {}
-        for start in range(0, len(ids), IDS_AT_ONCE):
-            some = ids[start : start + IDS_AT_ONCE]
+        for some in rows.chunks(ids):
             topics: dict[str, list[str]] = {}
-            mine = (_deliveries.c.environment == self._environment, _deliveries.c.tenant == tenant)
-            where = (*mine, _deliveries.c.message.in_(some), *conditions)
+            where = (self._of(_deliveries, tenant), _deliveries.c.message.in_(some), *conditions)
             pairs = sa.select(_deliveries.c.message, _deliveries.c.topic).where(*where)
-            for message, topic in connection.execute(pairs.order_by(_deliveries.c.topic)):
-                topics.setdefault(message, []).append(topic)
-            own = (_messages.c.environment == self._environment, _messages.c.tenant == tenant)
-            for row in connection.execute(sa.select(_messages).where(*own, _messages.c.message.in_(some))):
-                found[row.message] = _message(row, topics.get(row.message, []))
+            for id_, topic in connection.execute(pairs.order_by(_deliveries.c.topic)):
+                topics.setdefault(id_, []).append(topic)
+            for id_, message in self.find_alone(connection, tenant, some).items():
+                found[id_] = msgspec.structs.replace(message, topics=tuple(topics.get(id_, ())))
         return found
+
+    def find_alone(self, connection: sa.Connection, tenant: str, ids: Sequence[str]) -> dict[str, Message]:
+        """As `find`, without topics; at most `IDS_AT_ONCE`."""
+        query = sa.select(_messages).where(self._of(_messages, tenant), _messages.c.message.in_(ids))
+        return {row.message: _message(row) for row in connection.execute(query)}
+
+    def with_payload(self, connection: sa.Connection, tenant: str, ids: Sequence[str]) -> set[str]:
+        """Return those of a tenant's messages whose payload is still there; at most `IDS_AT_ONCE`."""
+        where = (self._of(_messages, tenant), _messages.c.message.in_(ids), _messages.c.payload.is_not(None))
+        return set(connection.execute(sa.select(_messages.c.message).where(*where)).scalars())
 
     # ---------------------------------------------------------------------------------------------------- idempotency
 
     def repeats(self, connection: sa.Connection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Repeat]:
         """Return the requests behind Idempotency-Keys, each a pair of tenant and key."""
         found: dict[tuple[str, str], Repeat] = {}
-        for start in range(0, len(keys), IDS_AT_ONCE):
-            pairs = sa.tuple_(_idempotency.c.tenant, _idempotency.c.key).in_(keys[start : start + IDS_AT_ONCE])
+        for some in rows.chunks(keys):
+            pairs = sa.tuple_(_idempotency.c.tenant, _idempotency.c.key).in_(some)
             query = sa.select(_idempotency).where(_idempotency.c.environment == self._environment, pairs)
             for row in connection.execute(query):
                 found[row.tenant, row.key] = Repeat(row.digest, row.answer)
@@ -160,12 +166,12 @@ class Accepted:
     ) -> None:
         """Write the requests behind Idempotency-Keys. Raises `IntegrityError` if one exists."""
         if repeats:
-            rows = [
+            new = [
                 {"environment": self._environment, "tenant": tenant, "key": key, "created_us": created_us}
                 | {"digest": repeat.digest, "answer": repeat.answer}
                 for (tenant, key), repeat in repeats.items()
             ]
-            connection.execute(sa.insert(_idempotency), rows)
+            connection.execute(sa.insert(_idempotency), new)
 
     def forget_repeats(self, connection: sa.Connection, before_us: int) -> int:
         """Delete older Idempotency-Keys; return their number."""
@@ -205,9 +211,6 @@ class Accepted:
             connection.execute(sa.delete(_unsent).where(mine, _unsent.c.id.in_(ids)))
 
 
-def _message(row: sa.Row[tuple[object, ...]], topics: Sequence[str]) -> Message:
+def _message(row: sa.Row[tuple[object, ...]]) -> Message:
     payload = None if row.payload is None else bytes(row.payload)
-    rest = _rest(row.body)
-    return Message(
-        row.tenant, row.message, row.event_type, row.created_us, row.expires_us, payload, rest, tuple(topics)
-    )
+    return Message(row.tenant, row.message, row.event_type, row.created_us, row.expires_us, payload, _rest(row.body))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
-from emq_push.records import tables
+from emq_push.records import cursors, rows, tables
+from emq_push.records.cursors import Page
 
 _t = tables.attempts
-_COLUMNS = (
-    *(_t.c.topic, _t.c.message, _t.c.started_us, _t.c.number, _t.c.took_us, _t.c.status),
-    *(_t.c.outcome, _t.c.reason, _t.c.answer, _t.c.host),
-)
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -40,40 +37,30 @@ class Attempt(msgspec.Struct, frozen=True):
     host: str
 
 
-class Place(NamedTuple):
-    """The place of an attempt in lists of its endpoint."""
-
-    started_us: int
-    message: str
+_COLUMNS = [_t.c[name] for name in Attempt.__struct_fields__]
 
 
-class Attempts:
-    """Reads within the caller's transaction.
+class Attempts(rows.Rows):
+    """The attempts."""
 
-    Args:
-        environment: "online" or "sandbox".
-    """
-
-    def __init__(self, environment: str) -> None:
-        self._mine = _t.c.environment == str(environment)
+    table = _t
 
     def of_delivery(
-        self, connection: sa.Connection, topic: str, message: str, *, before_us: int | None = None, limit: int = 100
-    ) -> list[Attempt]:
-        """Return attempts of one delivery, the newest first; `before_us` is the start of the last one seen."""
-        where = [self._mine, _t.c.topic == topic, _t.c.message == message]
-        if before_us is not None:
-            where.append(_t.c.started_us < before_us)
-        query = sa.select(*_COLUMNS).where(*where).order_by(_t.c.started_us.desc()).limit(limit)
-        return [Attempt(**row._mapping) for row in connection.execute(query)]
+        self, connection: sa.Connection, topic: str, message: str, limit: int, cursor: str = ""
+    ) -> Page[Attempt]:
+        """Return the attempts of one delivery, the newest first. Raises `InvalidCursor`."""
+        query = sa.select(*_COLUMNS).where(self._mine, _t.c.topic == topic, _t.c.message == message)
+        return _page(connection, query, [_t.c.started_us], limit, cursor, f"attempts {topic} {message}")
 
-    def of_topic(
-        self, connection: sa.Connection, topic: str, *, before: Place | None = None, limit: int = 100
-    ) -> list[Attempt]:
-        """Return attempts at one endpoint, the newest first; `before` is the place of the last one seen."""
-        where = [self._mine, _t.c.topic == topic]
-        if before is not None:
-            where.append(sa.tuple_(_t.c.started_us, _t.c.message) < sa.tuple_(*map(sa.literal, before)))
-        order = (_t.c.started_us.desc(), _t.c.message.desc())
-        query = sa.select(*_COLUMNS).where(*where).order_by(*order).limit(limit)
-        return [Attempt(**row._mapping) for row in connection.execute(query)]
+    def of_topic(self, connection: sa.Connection, topic: str, limit: int, cursor: str = "") -> Page[Attempt]:
+        """Return the attempts at one endpoint, the newest first. Raises `InvalidCursor`."""
+        query = sa.select(*_COLUMNS).where(self._mine, _t.c.topic == topic)
+        return _page(connection, query, [_t.c.started_us, _t.c.message], limit, cursor, f"attempts {topic}")
+
+
+def _page(
+    connection: sa.Connection, query: sa.Select[Any], key: list[sa.Column[Any]], limit: int, cursor: str, of: str
+) -> Page[Attempt]:
+    return cursors.read(
+        connection, query, key, lambda row: Attempt(**row._mapping), limit, cursor, newest_first=True, of=of
+    )

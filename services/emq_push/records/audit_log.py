@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from emq_push.records import cursors
+from emq_push.records import cursors, rows
 from emq_push.records.cursors import Page
 from emq_push.records.tables import audit_log as table
 
@@ -30,16 +30,10 @@ class Entry(msgspec.Struct, frozen=True):
     changes: dict[str, Any]
 
 
-class AuditLog:
-    """Reads and writes within the caller's transaction.
+class AuditLog(rows.Rows):
+    """The audit log."""
 
-    Args:
-        environment: "online" or "sandbox".
-    """
-
-    def __init__(self, environment: str) -> None:
-        self._environment = str(environment)
-        self._mine = table.c.environment == self._environment
+    table = table
 
     def add(self, connection: sa.Connection, entry: Entry) -> None:
         values = {**msgspec.structs.asdict(entry), "changes": msgspec.json.encode(entry.changes).decode()}

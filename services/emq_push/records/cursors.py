@@ -81,21 +81,25 @@ def read(
     cursor: str,
     *,
     newest_first: bool = False,
+    of: str = "",
 ) -> Page[T]:
     """Return a page of the rows of a query in the order of some of its columns.
 
     Args:
         made: makes an entry of a row.
         newest_first: all columns descend.
+        of: the list and its filters, for which alone its cursors are good; empty for cursors of any.
 
     Raises:
         InvalidCursor: the cursor is not one of this list.
     """
     query = query.order_by(*(c.desc() if newest_first else c.asc() for c in columns)).limit(limit + 1)
     if cursor:
-        place = decode(cursor, *(c.type.python_type for c in columns))
+        types = [c.type.python_type for c in columns]
+        place = decode_marked(of, cursor, *types) if of else decode(cursor, *types)
         query = query.where(sa.tuple_(*columns) < sa.tuple_(*place) if newest_first else after(columns, place))
-    found = page(connection.execute(query).all(), limit, lambda row: tuple(row._mapping[c] for c in columns))
+    marks = (mark(of),) if of else ()
+    found = page(connection.execute(query).all(), limit, lambda row: (*marks, *(row._mapping[c] for c in columns)))
     return Page([made(row) for row in found.rows], found.next)
 
 

@@ -25,9 +25,6 @@ STATES: Final = (PENDING, DELIVERED, DEAD, CANCELLED)
 MOST_COUNTED = 100_000
 """Most rows that one count looks at, so that no count holds up the database."""
 
-IDS_AT_ONCE = 500
-"""Most ids in one statement."""
-
 DUE_LOOK = 500
 """Most pending deliveries of an endpoint to look at in the search for due ones."""
 
@@ -43,10 +40,7 @@ _ADD = rows.insert(
         *("state", "attempts", "status", "reason", "settled_us"),
     ),
 )
-_COLUMNS = (
-    *(_t.c.topic, _t.c.message, _t.c.tenant, _t.c.created_us, _t.c.state, _t.c.attempts, _t.c.status),
-    *(_t.c.reason, _t.c.next_us, _t.c.settled_us),
-)
+_COLUMNS = [column for column in _t.columns if column.name != "environment"]
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -123,16 +117,10 @@ class Count(NamedTuple):
     exact: bool
 
 
-class Deliveries:
-    """Reads and writes within the caller's transaction.
+class Deliveries(rows.Rows):
+    """The deliveries."""
 
-    Args:
-        environment: "online" or "sandbox".
-    """
-
-    def __init__(self, environment: str) -> None:
-        self._environment = str(environment)
-        self._mine = _t.c.environment == self._environment
+    table = _t
 
     def get(self, connection: sa.Connection, tenant: str, endpoint: str, message: str) -> Delivery | None:
         """Return one delivery of the tenant; None if the tenant has none of that id."""
@@ -203,13 +191,13 @@ class Deliveries:
             sa.select(sa.select(_t.c.message).where(*conditions).limit(most + 1).subquery())
             for conditions in self._branches(tenant, selection)
         ]
-        rows = (sa.union_all(*parts) if len(parts) > 1 else parts[0]).subquery()
-        seen = int(connection.execute(sa.select(sa.func.count()).select_from(rows)).scalar_one())
+        some = (sa.union_all(*parts) if len(parts) > 1 else parts[0]).subquery()
+        seen = int(connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one())
         if not event_types:
             return Count(min(seen, most), seen <= most)
         wanted = sa.or_(*(_like(_m.c.event_type, pattern) for pattern in event_types))
-        here = (_m.c.environment == self._environment, _m.c.tenant == tenant, _m.c.message == rows.c.message)
-        query = sa.select(sa.func.count()).select_from(rows.join(_m, sa.and_(*here, wanted)))
+        here = (self._of(_m, tenant), _m.c.message == some.c.message)
+        query = sa.select(sa.func.count()).select_from(some.join(_m, sa.and_(*here, wanted)))
         return Count(min(int(connection.execute(query).scalar_one()), most), seen <= most)
 
     def oldest_pending(self, connection: sa.Connection, topics: Sequence[str]) -> dict[str, int]:
@@ -243,8 +231,8 @@ class Deliveries:
         found = {}
         for topic, n in numbers.items():
             conditions = (self._mine, _t.c.topic == topic, _t.c.state == PENDING)
-            rows = sa.select(_t.c.created_us, _t.c.message, _t.c.next_us).where(*conditions)
-            first = rows.order_by(_t.c.created_us, _t.c.message).limit(n + DUE_LOOK)
+            query = sa.select(_t.c.created_us, _t.c.message, _t.c.next_us).where(*conditions)
+            first = query.order_by(_t.c.created_us, _t.c.message).limit(n + DUE_LOOK)
             due = [row for row in connection.execute(first) if row.next_us <= now_us][:n]
             if due:
                 found[topic] = Place(due[-1].created_us, topic, due[-1].message)
@@ -294,8 +282,8 @@ class Deliveries:
         if messages is None:
             connection.execute(change)
             return
-        for start in range(0, len(messages), IDS_AT_ONCE):
-            connection.execute(change.where(_t.c.message.in_(messages[start : start + IDS_AT_ONCE])))
+        for some in rows.chunks(messages):
+            connection.execute(change.where(_t.c.message.in_(some)))
 
     def end_as_seen(self, connection: sa.Connection, row: Delivery, state: str, reason: str, now_us: int) -> bool:
         """End a delivery; return False if it has changed since it was read, and is left as it is."""
@@ -304,25 +292,24 @@ class Deliveries:
         change = sa.update(_t).where(*here, *seen).values(state=state, reason=reason, next_us=0, settled_us=now_us)
         return bool(connection.execute(change).rowcount)
 
-    def wait_again(self, connection: sa.Connection, rows: Sequence[Delivery]) -> list[Delivery]:
+    def wait_again(self, connection: sa.Connection, over: Sequence[Delivery]) -> list[Delivery]:
         """Let deliveries wait again, without attempts, an answer, and a time; return those that were still over.
 
         One statement for those of an endpoint in one state, at most `IDS_AT_ONCE`. A delivery that has another end now
         than when it was read, or none, stays as it is.
         """
         groups: dict[tuple[str, str], list[tuple[str, int]]] = {}
-        for row in rows:
+        for row in over:
             groups.setdefault((row.topic, row.state), []).append((row.message, row.settled_us))
         values = {"state": PENDING, "reason": "", "attempts": 0, "status": 0, "next_us": 0, "settled_us": 0}
         moved: set[tuple[str, str]] = set()
         for (topic, state), ends in groups.items():
-            for start in range(0, len(ends), IDS_AT_ONCE):
-                some = ends[start : start + IDS_AT_ONCE]
+            for some in rows.chunks(ends):
                 here = (self._mine, _t.c.topic == topic, _t.c.message.in_([message for message, _ in some]))
                 seen = (_t.c.state == state, sa.tuple_(_t.c.message, _t.c.settled_us).in_(some))
                 query = sa.update(_t).where(*here, *seen).values(**values).returning(_t.c.message)
                 moved.update((topic, str(id_)) for id_ in connection.execute(query).scalars())
-        return [row for row in rows if (row.topic, row.message) in moved]
+        return [row for row in over if (row.topic, row.message) in moved]
 
     def restore(self, connection: sa.Connection, row: Delivery) -> None:
         """Set a delivery back to what it was."""
@@ -347,9 +334,9 @@ class Deliveries:
         return [[*scope, _t.c.state == state] for state in states] or [scope]
 
     def _select(self, connection: sa.Connection, query: sa.Select[Any]) -> list[Delivery]:
-        rows = connection.execute(query).all()
-        types = self._event_types(connection, {(row.tenant, row.message) for row in rows})
-        return [Delivery(**row._mapping, event_type=types.get((row.tenant, row.message), "")) for row in rows]
+        found = connection.execute(query).all()
+        types = self._event_types(connection, {(row.tenant, row.message) for row in found})
+        return [Delivery(**row._mapping, event_type=types.get((row.tenant, row.message), "")) for row in found]
 
     def _event_types(
         self, connection: sa.Connection, messages: Collection[tuple[str, str]]
@@ -357,9 +344,8 @@ class Deliveries:
         found = {}
         for tenant in {tenant for tenant, _ in messages}:
             ids = [message for of, message in messages if of == tenant]
-            for start in range(0, len(ids), IDS_AT_ONCE):
-                where = (_m.c.tenant == tenant, _m.c.message.in_(ids[start : start + IDS_AT_ONCE]))
-                query = sa.select(_m.c.message, _m.c.event_type).where(_m.c.environment == self._environment, *where)
+            for some in rows.chunks(ids):
+                query = sa.select(_m.c.message, _m.c.event_type).where(self._of(_m, tenant), _m.c.message.in_(some))
                 found.update({(tenant, str(message)): str(type_) for message, type_ in connection.execute(query)})
         return found
 

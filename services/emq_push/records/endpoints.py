@@ -191,16 +191,10 @@ def _kept(body: str) -> dict[str, Any]:
     return {**kept, "settings": EndpointSettings(**settings)}
 
 
-class Endpoints:
-    """Reads and writes within the caller's transaction.
+class Endpoints(rows.Rows):
+    """The endpoints."""
 
-    Args:
-        environment: "online" or "sandbox".
-    """
-
-    def __init__(self, environment: str) -> None:
-        self._environment = str(environment)
-        self._mine = table.c.environment == self._environment
+    table = table
 
     def find(self, connection: sa.Connection, tenant: str, endpoint: str) -> Endpoint | None:
         query = sa.select(table).where(self._mine, table.c.topic == topic_of(tenant, endpoint))

@@ -8,8 +8,9 @@ from typing import Final, Literal
 import msgspec
 import sqlalchemy as sa
 
-from emq_push.records import cursors
+from emq_push.records import cursors, rows
 from emq_push.records.cursors import Page
+from emq_push.records.rows import IDS_AT_ONCE
 from emq_push.records.tables import keys as table
 
 Role = Literal["admin", "submit", "read", "send", "manage"]
@@ -17,9 +18,6 @@ Kind = Literal["key", "session"]
 
 WITHOUT_TENANT: Final = frozenset(("admin", "submit"))
 """Roles of keys that belong to no tenant."""
-
-AT_ONCE = 500
-"""Most keys in one statement."""
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -55,16 +53,10 @@ def digest_of(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-class Keys:
-    """Reads and writes within the caller's transaction.
+class Keys(rows.Rows):
+    """The keys."""
 
-    Args:
-        environment: "online" or "sandbox".
-    """
-
-    def __init__(self, environment: str) -> None:
-        self._environment = str(environment)
-        self._mine = table.c.environment == self._environment
+    table = table
 
     def find(self, connection: sa.Connection, digest: str) -> Key | None:
         row = connection.execute(sa.select(table).where(self._mine, table.c.digest == digest)).one_or_none()
@@ -103,18 +95,18 @@ class Keys:
             return []
         connection.execute(sa.delete(table).where(self._mine, table.c.id == id_))
         if keep_made:
-            made = sa.update(table).where(self._mine, table.c.parent == id_, table.c.kind == "key")
-            connection.execute(made.values(parent=found.parent))
+            theirs = sa.update(table).where(self._mine, table.c.parent == id_, table.c.kind == "key")
+            connection.execute(theirs.values(parent=found.parent))
         gone, generation = [found], [id_]
         while generation:
-            made_by = table.c.parent.in_(generation[:AT_ONCE])
-            rows = [_key(row) for row in connection.execute(sa.select(table).where(self._mine, made_by).limit(AT_ONCE))]
-            if rows:
-                connection.execute(sa.delete(table).where(self._mine, table.c.digest.in_([key.digest for key in rows])))
-                generation += [key.id for key in rows]
-                gone += rows
+            made_by = table.c.parent.in_(generation[:IDS_AT_ONCE])
+            query = sa.select(table).where(self._mine, made_by).limit(IDS_AT_ONCE)
+            if made := [_key(row) for row in connection.execute(query)]:
+                connection.execute(sa.delete(table).where(self._mine, table.c.digest.in_([key.digest for key in made])))
+                generation += [key.id for key in made]
+                gone += made
             else:
-                generation = generation[AT_ONCE:]
+                generation = generation[IDS_AT_ONCE:]
         return gone
 
     def sessions(self, connection: sa.Connection, parent: str) -> list[Key]:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import msgspec
 import sqlalchemy as sa
 
-from emq_push.records import cursors
+from emq_push.records import cursors, rows
 from emq_push.records.accepted import Rest
 from emq_push.records.cursors import Page
-from emq_push.records.deliveries import IDS_AT_ONCE, PENDING
+from emq_push.records.deliveries import PENDING
 from emq_push.records.tables import attempts, deliveries
 from emq_push.records.tables import messages as table
 
@@ -60,16 +60,10 @@ class Selection(msgspec.Struct, frozen=True):
     key: str | None = None
 
 
-class Messages:
-    """Reads and writes within the caller's transaction.
+class Messages(rows.Rows):
+    """The messages."""
 
-    Args:
-        environment: "online" or "sandbox".
-    """
-
-    def __init__(self, environment: str) -> None:
-        self._environment = environment
-        self._mine = table.c.environment == environment
+    table = table
 
     def page(self, connection: sa.Connection, tenant: str, selection: Selection, limit: int, cursor: str) -> Page[Head]:
         """Return a tenant's messages, the latest first. Raises `InvalidCursor`."""
@@ -92,9 +86,8 @@ class Messages:
     def erase(self, connection: sa.Connection, tenant: str, ids: Sequence[str]) -> int:
         """Delete the payloads of messages; return how many there were."""
         count = 0
-        for start in range(0, len(ids), IDS_AT_ONCE):
-            some = table.c.message.in_(ids[start : start + IDS_AT_ONCE])
-            where = (self._mine, table.c.tenant == tenant, some, table.c.payload.is_not(None))
+        for some in rows.chunks(ids):
+            where = (self._of(table, tenant), table.c.message.in_(some), table.c.payload.is_not(None))
             count += connection.execute(sa.update(table).where(*where).values(payload=None)).rowcount
         return count
 
@@ -105,8 +98,7 @@ class Messages:
     def older(self, connection: sa.Connection, tenant: str, before_us: int, limit: int) -> Sequence[str]:
         """Return some messages, made before a time, that have a payload and no delivery that waits."""
         of_it = (deliveries.c.message == table.c.message, deliveries.c.state == PENDING)
-        mine = (deliveries.c.environment == self._environment, deliveries.c.tenant == tenant)
-        waits = sa.exists(sa.select(deliveries.c.topic).where(*mine, *of_it))
+        waits = sa.exists(sa.select(deliveries.c.topic).where(self._of(deliveries, tenant), *of_it))
         where = (self._mine, table.c.tenant == tenant, table.c.created_us < before_us, table.c.payload.is_not(None))
         query = sa.select(table.c.message).where(*where, ~waits).order_by(table.c.created_us).limit(limit)
         return [str(id_) for id_ in connection.execute(query).scalars()]
@@ -132,8 +124,8 @@ class Messages:
             ids: at most `IDS_AT_ONCE`.
             state: of these deliveries; empty for any.
         """
-        where = [deliveries.c.environment == self._environment, deliveries.c.tenant == tenant]
-        where += [deliveries.c.message.in_(ids)] + [deliveries.c.state == state] * bool(state)
+        where = [self._of(deliveries, tenant), deliveries.c.message.in_(ids)]
+        where += [deliveries.c.state == state] * bool(state)
         found: dict[str, list[str]] = {}
         for topic, message in connection.execute(sa.select(deliveries.c.topic, deliveries.c.message).where(*where)):
             found.setdefault(str(topic), []).append(str(message))
@@ -141,25 +133,18 @@ class Messages:
 
     def erase_delivered(self, connection: sa.Connection, tenant: str, since_us: int, limit: int) -> int:
         """Delete the payloads of some messages made since a time that were delivered to all their endpoints."""
-        mine = (deliveries.c.environment == self._environment, deliveries.c.tenant == tenant)
-        of_it = sa.select(deliveries.c.topic).where(*mine, deliveries.c.message == table.c.message)
-        left = (table.c.created_us >= since_us, table.c.payload.is_not(None))
-        done = (sa.exists(of_it), ~sa.exists(of_it.where(deliveries.c.state != "delivered")))
-        return self._erase(connection, tenant, (*left, *done), limit)
+        of_it = (self._of(deliveries, tenant), deliveries.c.message == table.c.message)
+        its = sa.select(deliveries.c.topic).where(*of_it)
+        left = (self._of(table, tenant), table.c.created_us >= since_us, table.c.payload.is_not(None))
+        done = (sa.exists(its), ~sa.exists(its.where(deliveries.c.state != "delivered")))
+        query = sa.select(table.c.message).where(*left, *done).order_by(table.c.created_us).limit(limit)
+        return self.erase(connection, tenant, list(connection.execute(query).scalars()))
 
     def oldest_us(self, connection: sa.Connection, tenant: str, since_us: int) -> int | None:
         """Return when the oldest message since a time was made that still has its payload; None if there is none."""
-        where = (self._mine, table.c.tenant == tenant, table.c.created_us >= since_us, table.c.payload.is_not(None))
-        return connection.execute(
-            sa.select(table.c.created_us).where(*where).order_by(table.c.created_us).limit(1)
-        ).scalar()
-
-    def _erase(
-        self, connection: sa.Connection, tenant: str, where: Sequence[sa.ColumnElement[bool]], limit: int
-    ) -> int:
-        query = sa.select(table.c.message).where(self._mine, table.c.tenant == tenant, *where)
-        ids = list(connection.execute(query.order_by(table.c.created_us).limit(limit)).scalars())
-        return self.erase(connection, tenant, ids)
+        where = (self._of(table, tenant), table.c.created_us >= since_us, table.c.payload.is_not(None))
+        query = sa.select(table.c.created_us).where(*where).order_by(table.c.created_us).limit(1)
+        return connection.execute(query).scalar()
 
     def delete_expired(self, connection: sa.Connection, now_us: int, limit: int) -> int:
         """Delete some messages whose time is over, with their deliveries and attempts.
@@ -182,11 +167,8 @@ class Messages:
 
     def waiting(self, connection: sa.Connection, tenant: str, ids: Sequence[str]) -> set[str]:
         """Return those of some messages of which a delivery waits; at most `IDS_AT_ONCE`."""
-        mine = (deliveries.c.environment == self._environment, deliveries.c.tenant == tenant)
-        query = sa.select(deliveries.c.message).where(
-            *mine, deliveries.c.message.in_(ids), deliveries.c.state == PENDING
-        )
-        return set(connection.execute(query).scalars())
+        where = (self._of(deliveries, tenant), deliveries.c.message.in_(ids), deliveries.c.state == PENDING)
+        return set(connection.execute(sa.select(deliveries.c.message).where(*where)).scalars())
 
     def erase_settled(self, connection: sa.Connection, tenant: str, ids: Sequence[str]) -> int:
         """Delete the payloads of those of some messages of which no delivery waits; at most `IDS_AT_ONCE`."""
@@ -212,8 +194,7 @@ class Messages:
 
     def delete(self, connection: sa.Connection, tenant: str, ids: Sequence[str]) -> None:
         """Delete messages with their deliveries and attempts; at most `IDS_AT_ONCE`."""
-        mine = (deliveries.c.environment == self._environment, deliveries.c.tenant == tenant)
-        here = (*mine, deliveries.c.message.in_(ids))
+        here = (self._of(deliveries, tenant), deliveries.c.message.in_(ids))
         for topic in connection.execute(sa.select(deliveries.c.topic).where(*here).distinct()).scalars().all():
             of_topic = (attempts.c.environment == self._environment, attempts.c.topic == topic)
             connection.execute(sa.delete(attempts).where(*of_topic, attempts.c.message.in_(ids)))

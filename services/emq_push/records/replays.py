@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from emq_push.records import deliveries, tables
+from emq_push.records import cursors, deliveries, rows, tables
+from emq_push.records.cursors import Page
 from emq_push.records.deliveries import Deliveries, Delivery
 
 RUNNING: Final = "running"
@@ -95,16 +96,13 @@ class Replay(NamedTuple):
     changed_us: int
 
 
-class Replays:
-    """Reads and writes within the caller's transaction.
+class Replays(rows.Rows):
+    """The replays."""
 
-    Args:
-        environment: "online" or "sandbox".
-    """
+    table = _t
 
     def __init__(self, environment: str) -> None:
-        self._environment = str(environment)
-        self._mine = _t.c.environment == self._environment
+        super().__init__(environment)
         self._deliveries = Deliveries(environment)
 
     def add(self, connection: sa.Connection, replay: Replay) -> None:
@@ -121,15 +119,11 @@ class Replays:
         query = sa.select(_t).where(self._mine, _t.c.id == id_, _t.c.tenant == tenant)
         return next(iter(self._select(connection, query)), None)
 
-    def newest(
-        self, connection: sa.Connection, tenant: str, *, before: tuple[int, str] | None = None, limit: int = 100
-    ) -> list[Replay]:
-        """Return the tenant's replays, the newest first; `before` is (created_us, id) of the last one seen."""
-        where = [self._mine, _t.c.tenant == tenant]
-        if before is not None:
-            where.append(sa.tuple_(_t.c.created_us, _t.c.id) < sa.tuple_(*map(sa.literal, before)))
-        order = (_t.c.created_us.desc(), _t.c.id.desc())
-        return self._select(connection, sa.select(_t).where(*where).order_by(*order).limit(limit))
+    def page(self, connection: sa.Connection, tenant: str, limit: int, cursor: str = "") -> Page[Replay]:
+        """Return the tenant's replays, the newest first. Raises `InvalidCursor`."""
+        query, key = sa.select(_t).where(self._mine, _t.c.tenant == tenant), [_t.c.created_us, _t.c.id]
+        of = f"replays {tenant}"
+        return cursors.read(connection, query, key, _replay, limit, cursor, newest_first=True, of=of)
 
     def running_ids(self, connection: sa.Connection, limit: int = 5_000) -> list[tuple[str, str]]:
         """Return id and tenant of replays of all tenants that are to go on, the one that rested longest first."""
@@ -171,13 +165,14 @@ class Replays:
         return saved
 
     def _select(self, connection: sa.Connection, query: sa.Select[Any]) -> list[Replay]:
-        return [
-            Replay(row.id, row.tenant, row.state, _decode(row.body), row.created_us, row.changed_us)
-            for row in connection.execute(query)
-        ]
+        return [_replay(row) for row in connection.execute(query)]
 
 
 _decode = msgspec.json.Decoder(Body).decode
+
+
+def _replay(row: sa.Row[tuple[object, ...]]) -> Replay:
+    return Replay(row.id, row.tenant, row.state, _decode(row.body), row.created_us, row.changed_us)
 
 
 def _values(replay: Replay) -> dict[str, object]:

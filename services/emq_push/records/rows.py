@@ -1,12 +1,41 @@
-"""Statements that SQLite and PostgreSQL write alike, but SQLAlchemy does not."""
+"""What all tables of the service share: the rows of one environment, many rows at a time, and inserts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
+
+T = TypeVar("T")
+
+IDS_AT_ONCE = 500
+"""Most ids in one statement."""
+
+
+class Rows:
+    """Reads and writes rows of one environment, within the caller's transaction.
+
+    Args:
+        environment: "online" or "sandbox".
+    """
+
+    table: ClassVar[sa.Table]
+
+    def __init__(self, environment: str) -> None:
+        self._environment = str(environment)
+        self._mine = self.table.c.environment == self._environment
+
+    def _of(self, table: sa.Table, tenant: str) -> sa.ColumnElement[bool]:
+        """Return the condition for the rows of a tenant."""
+        return sa.and_(table.c.environment == self._environment, table.c.tenant == tenant)
+
+
+def chunks(ids: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield ids, `IDS_AT_ONCE` at a time."""
+    for start in range(0, len(ids), IDS_AT_ONCE):
+        yield ids[start : start + IDS_AT_ONCE]
 
 
 def upsert(connection: sa.Connection, table: sa.Table, values: Sequence[Mapping[str, Any]]) -> None:

@@ -61,16 +61,10 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
 _decode = msgspec.json.Decoder(_Body, strict=False).decode
 
 
-class Tenants:
-    """Reads and writes within the caller's transaction.
+class Tenants(rows.Rows):
+    """The tenants."""
 
-    Args:
-        environment: "online" or "sandbox".
-    """
-
-    def __init__(self, environment: str) -> None:
-        self._environment = str(environment)
-        self._mine = table.c.environment == self._environment
+    table = table
 
     def find(self, connection: sa.Connection, tenant: str) -> Tenant | None:
         row = connection.execute(sa.select(table).where(self._mine, table.c.tenant == tenant)).one_or_none()

@@ -93,7 +93,7 @@ class Accepting:
             for message in self.rows.find_untried(connection, tenant, ids).values():
                 if message.payload is None:
                     continue
-                headers = headers_of(message.event_type, message.rest.headers)
+                headers = message.headers
                 for topic in message.topics:
                     if topic in priorities:
                         out = _outgoing(topic, priorities[topic], message.id, message.payload, headers, message.rest)

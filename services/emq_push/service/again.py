@@ -28,8 +28,8 @@ from emq.storage.message import Message
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
 from emq.trail import events
+from emq_push.records import accepted
 from emq_push.service.parts import Parts
-from emq_push.service.stored import StoredMessage
 
 CHUNK = 3_000
 """Most verdicts in one call to the store."""
@@ -56,7 +56,7 @@ class Item(NamedTuple):
         priority: name of the priority at which it waits; None for its own.
     """
 
-    message: StoredMessage
+    message: accepted.Message
     payload: bytes
     priority: str | None = None
 

@@ -18,8 +18,10 @@ import sqlalchemy as sa
 from emq.observe import planned
 from emq.storage.answers import served
 from emq.storage.lane_store import EntryState, LaneSettle, LaneVerdict
-from emq_push.records.deliveries import CANCELLED, DEAD, IDS_AT_ONCE, PENDING, Deliveries
+from emq_push.records import rows
+from emq_push.records.deliveries import CANCELLED, DEAD, PENDING, Deliveries
 from emq_push.records.messages import Messages, Place
+from emq_push.records.rows import IDS_AT_ONCE
 from emq_push.service.parts import Parts
 from emq_push.service.tenancy import Tenancy
 
@@ -90,8 +92,7 @@ class Erasing:
     async def erase_old(self, tenant: str, before_us: int, limit: int) -> int:
         """Erase some payloads of messages that were made before a time and no longer wait; return how many."""
         ids = await self._parts.read(lambda c: self._rows.older(c, tenant, before_us, limit))
-        for start in range(0, len(ids), IDS_AT_ONCE):
-            some = ids[start : start + IDS_AT_ONCE]
+        for some in rows.chunks(ids):
             await self._purge_dead(tenant, some)
             await self._parts.write(functools.partial(self._rows.erase_settled, tenant=tenant, ids=some))
         return len(ids)

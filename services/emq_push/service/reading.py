@@ -9,7 +9,6 @@ import msgspec
 
 from emq_push.records import cursors, deliveries, endpoints
 from emq_push.records.attempts import Attempt, Attempts
-from emq_push.records.attempts import Place as AttemptPlace
 from emq_push.records.cursors import Page
 from emq_push.records.deliveries import Deliveries, Delivery, Place, Selection
 from emq_push.service import scope, states
@@ -133,23 +132,13 @@ class ReadingService:
     async def attempts(self, tenant: str, id_: str, limit: int, cursor: str = "") -> Page[Attempt]:
         """Return the attempts of one delivery, the newest first. Raises `NotFound`, `InvalidCursor`."""
         row = (await self.delivery(tenant, id_)).delivery
-        of = f"attempts {row.topic} {row.message}"
-        before_us = int(cursors.decode_marked(of, cursor, int)[0]) if cursor else None
-        found = await self._parts.read(
-            lambda c: self._attempts.of_delivery(c, row.topic, row.message, before_us=before_us, limit=limit + 1)
-        )
-        return cursors.page(found, limit, lambda a: (cursors.mark(of), a.started_us))
+        return await self._parts.read(lambda c: self._attempts.of_delivery(c, row.topic, row.message, limit, cursor))
 
     async def attempts_at(self, tenant: str, endpoint: str, limit: int, cursor: str = "") -> Page[Attempt]:
         """Return the attempts at one endpoint, the newest first. Raises `NotFound`, `InvalidCursor`."""
         await self._scope.check_endpoint(tenant, endpoint)
         topic = endpoints.topic_of(tenant, endpoint)
-        of, before = f"attempts {topic}", None
-        if cursor:
-            started_us, message = cursors.decode_marked(of, cursor, int, str)
-            before = AttemptPlace(int(started_us), str(message))
-        found = await self._parts.read(lambda c: self._attempts.of_topic(c, topic, before=before, limit=limit + 1))
-        return cursors.page(found, limit, lambda a: (cursors.mark(of), a.started_us, a.message))
+        return await self._parts.read(lambda c: self._attempts.of_topic(c, topic, limit, cursor))
 
     async def shown(self, tenant: str, rows: Sequence[Delivery]) -> list[ShownDelivery]:
         """Return the rows with their states."""

@@ -35,6 +35,7 @@ from emq.topics.model import Topic
 from emq_push.records import deliveries
 from emq_push.records.accepted import Accepted
 from emq_push.records.deliveries import Deliveries, Delivery, Place
+from emq_push.records.rows import IDS_AT_ONCE
 from emq_push.service.parts import Parts
 
 log = logging.getLogger(__name__)
@@ -189,7 +190,7 @@ class Sweep:
         else:
             self._after.pop(name, None)
         known = {row.message for row in rows}
-        suspects = [id_ for id_ in self._suspected(name) if id_ not in known][: deliveries.IDS_AT_ONCE]
+        suspects = [id_ for id_ in self._suspected(name) if id_ not in known][:IDS_AT_ONCE]
         if suspects:
             rows += await self._parts.read(lambda c: self._rows.some(c, name, suspects))
         rows = [row for row in rows if row.state == deliveries.PENDING]
@@ -297,7 +298,7 @@ class Sweep:
         """
         rows = self._suspected(topic)
         if absent is not None:
-            rows = {row.message: (row, self._first_us(row, now_us)) for row in absent[: deliveries.IDS_AT_ONCE]}
+            rows = {row.message: (row, self._first_us(row, now_us)) for row in absent[:IDS_AT_ONCE]}
         self._suspects.pop(topic, None)
         if rows:
             self._suspects[topic] = Suspects(now_us + round(CONFIRM_S * 1e6), rows)

@@ -26,9 +26,10 @@ from emq.runtime import errors
 from emq.storage.message import random_name
 from emq.topics.model import Topic
 from emq_push.records import deliveries, replays
+from emq_push.records.accepted import Accepted
 from emq_push.records.deliveries import Deliveries, Delivery, Place
 from emq_push.records.replays import Body, Replay, Replays
-from emq_push.service import again, stored
+from emq_push.service import again
 from emq_push.service.again import Item
 from emq_push.service.parts import Parts
 from emq_push.service.replaying import selection_of
@@ -106,6 +107,7 @@ class ReplayRunner:
         self.name = random_name()
         self._rows = Replays(parts.environment)
         self._deliveries = Deliveries(parts.environment)
+        self._messages = Accepted(parts.environment)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._tenants: dict[str, str] = {}
         self._ready = asyncio.Event()
@@ -261,7 +263,7 @@ class ReplayRunner:
             return []
         topics = await self._parts.app.catalog.some({row.topic for row in rows})
         ids = list({row.message for row in rows})
-        kept = await self._parts.read(lambda c: stored.with_payload(c, self._parts.environment, tenant, ids))
+        kept = await self._parts.read(lambda c: self._messages.with_payload(c, tenant, ids))
         return [row for row in rows if row.topic in topics and row.message in kept]
 
     # -------------------------------------------------------------------------------------------------- into the store
@@ -296,7 +298,7 @@ class ReplayRunner:
         """Put deliveries of one endpoint; return how many could be put."""
         if topic is None:
             return 0
-        found = await self._parts.read(lambda c: stored.read(c, self._parts.environment, replay.tenant, ids))
+        found = await self._parts.read(lambda c: self._messages.find_alone(c, replay.tenant, ids))
         items = [Item(m, m.payload, replay.body.priority or None) for m in found.values() if m.payload is not None]
         try:
             return len(await again.put(self._parts, topic, items))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from emq_push.records import cursors, deliveries, endpoints, replays
+from emq_push.records import deliveries, endpoints, replays
 from emq_push.records.cursors import Page
 from emq_push.records.deliveries import Count, Deliveries, Selection
 from emq_push.records.replays import Body, Replay, ReplayFilter, Replays
@@ -98,12 +98,7 @@ class ReplayService:
 
     async def page(self, tenant: str, limit: int, cursor: str = "") -> Page[Replay]:
         """Return the tenant's replays, the newest first. Raises `InvalidCursor`."""
-        of, before = f"replays {tenant}", None
-        if cursor:
-            created_us, id_ = cursors.decode_marked(of, cursor, int, str)
-            before = (int(created_us), str(id_))
-        found = await self._parts.read(lambda c: self._rows.newest(c, tenant, before=before, limit=limit + 1))
-        return cursors.page(found, limit, lambda replay: (cursors.mark(of), replay.created_us, replay.id))
+        return await self._parts.read(lambda c: self._rows.page(c, tenant, limit, cursor))
 
     async def pause(self, tenant: str, id_: str, actor: str) -> Replay:
         """Let a replay rest; what it has put back so far is sent. Raises `NotFound`, `Conflict`."""

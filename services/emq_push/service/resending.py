@@ -9,13 +9,13 @@ import sqlalchemy as sa
 from emq.runtime import errors
 from emq.topics.model import State, Topic
 from emq_push.records import deliveries
+from emq_push.records.accepted import Accepted
 from emq_push.records.deliveries import Deliveries, Delivery
-from emq_push.service import again, stored
+from emq_push.service import again
 from emq_push.service.again import Item
 from emq_push.service.parts import Parts
 from emq_push.service.reading import ReadingService, ShownDelivery
 from emq_push.service.refusals import Conflict, Invalid, TryAgain
-from emq_push.service.stored import StoredMessage
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +27,7 @@ class ResendingService:
         self._parts = parts
         self._reading = reading
         self._rows = Deliveries(parts.environment)
+        self._messages = Accepted(parts.environment)
 
     async def resend(self, tenant: str, id_: str, actor: str, priority: str | None = None) -> ShownDelivery:
         """Let a delivery that is over wait again, as a first attempt; a dead letter leaves the dead letters.
@@ -103,10 +104,11 @@ class ResendingService:
         return topic
 
     async def _item(self, row: Delivery, priority: str | None) -> Item:
-        found = await self._parts.read(
-            lambda c: stored.read(c, self._parts.environment, row.tenant, [row.message]).get(row.message)
-        )
-        return item_of(found, priority)
+        found = await self._parts.read(lambda c: self._messages.find_alone(c, row.tenant, [row.message]))
+        message = found.get(row.message)
+        if message is None or message.payload is None:
+            raise Conflict("payload_erased", "the payload was erased after its retention, so it cannot be sent again")
+        return Item(message, message.payload, priority)
 
     async def _undo(self, row: Delivery) -> None:
         """Set the row back, as far as the database lets us; nothing was sent."""
@@ -120,10 +122,3 @@ class ResendingService:
             await self._parts.write(undo)
         except errors.DatabaseUnavailable:
             return
-
-
-def item_of(message: StoredMessage | None, priority: str | None) -> Item:
-    """Return what to send once more. Raises `Conflict` if the message or its payload is gone."""
-    if message is None or message.payload is None:
-        raise Conflict("payload_erased", "the payload was erased after its retention, so it cannot be sent again")
-    return Item(message, message.payload, priority)
