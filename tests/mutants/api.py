@@ -51,7 +51,7 @@ MUTANTS = (
         "I",
         "a deleted key leaves the keys that its keys made",
         "services/emq_push/records/keys.py",
-        "                generation += [key.id for key in rows]\n",
+        "                generation += [key.id for key in made]\n",
         "",
         f"{KEYS}::test_a_deleted_key_takes_all_that_it_made_with_it",
     ),
