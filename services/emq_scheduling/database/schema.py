@@ -27,14 +27,17 @@ async def ensure(database: Database) -> None:
 
 
 class Tables:
-    """A database in which the tables are set up before the first call.
+    """The base of those that read and write tables, which are set up before the first call.
 
-    Attributes:
+    Each method of theirs is one transaction. It raises `DatabaseUnavailable` if the database does not answer; the same
+    call may work later.
+
+    Args:
         environment: "online" or "sandbox".
     """
 
     def __init__(self, database: Database, environment: str) -> None:
-        self.environment = str(environment)
+        self._environment = str(environment)
         self._database = database
         self._are_there = False
 

@@ -10,7 +10,6 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from emq.database import Database
 from emq.database.database import ANSWER_S, QUICK_S
 from emq.runtime import errors
 from emq.runtime.clock import Clock
@@ -34,17 +33,8 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(SavedUse).decode
 
 
-class UsageTable:
-    """The saved use of pools' limits. Each method is one transaction.
-
-    Args:
-        environment: "online" or "sandbox".
-
-    Every method raises `DatabaseUnavailable` if the database does not answer; the same call may work later.
-    """
-
-    def __init__(self, database: Database, environment: str) -> None:
-        self._tables = schema.Tables(database, environment)
+class UsageTable(schema.Tables):
+    """The saved use of pools' limits."""
 
     async def claim(self, pool: str, owner: str) -> dict[str, SavedUse]:
         """Let only this owner save from now on; return the last saved use, by resource."""
@@ -54,7 +44,7 @@ class UsageTable:
             query = sa.select(_usage.c.resource, _usage.c.body).where(*self._of(pool), _usage.c.resource != _OWNER)
             return {row.resource: _decode(row.body) for row in connection.execute(query)}
 
-        return await self._tables.run(claim, deadline_s=ANSWER_S)
+        return await self.run(claim, deadline_s=ANSWER_S)
 
     async def save(self, pool: str, owner: str, number: int, uses: dict[str, SavedUse]) -> bool:
         """Save the use of resources; return False, and save nothing, if another owner has claimed the pool.
@@ -70,20 +60,20 @@ class UsageTable:
             self._write(connection, pool, {name: _encode(use).decode() for name, use in uses.items()})
             return True
 
-        return await self._tables.run(save, deadline_s=QUICK_S)
+        return await self.run(save, deadline_s=QUICK_S)
 
     async def drop(self, pool: str) -> None:
         """Forget the use of a pool. Safe to repeat."""
-        await self._tables.run(lambda c: c.execute(sa.delete(_usage).where(*self._of(pool))), deadline_s=QUICK_S)
+        await self.run(lambda c: c.execute(sa.delete(_usage).where(*self._of(pool))), deadline_s=QUICK_S)
 
     def _of(self, pool: str) -> tuple[sa.ColumnElement[bool], ...]:
-        return (_usage.c.environment == self._tables.environment, _usage.c.pool == pool)
+        return (_usage.c.environment == self._environment, _usage.c.pool == pool)
 
     def _write(self, connection: sa.Connection, pool: str, bodies: dict[str, str]) -> None:
         insert = (postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert)(_usage)
         keys = ["environment", "pool", "resource"]
         update = insert.on_conflict_do_update(index_elements=keys, set_={"body": insert.excluded.body, "number": 0})
-        own = {"environment": self._tables.environment, "pool": pool, "number": 0}
+        own = {"environment": self._environment, "pool": pool, "number": 0}
         if bodies:
             connection.execute(update, [{**own, "resource": name, "body": body} for name, body in bodies.items()])
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from emq.database import Database
 from emq.database.database import QUICK_S
 from emq.runtime import errors
 from emq.runtime.inputs import shown
@@ -39,19 +38,11 @@ class Stored(NamedTuple):
     changed_us: int
 
 
-class PoolCatalog:
-    """Reads and changes the pools of an environment. Each call is one transaction.
+class PoolCatalog(schema.Tables):
+    """Reads and changes the pools of an environment.
 
-    Args:
-        environment: "online" or "sandbox".
-
-    Every method raises `DatabaseUnavailable` if the database does not answer; the same call may work later. Those that
-    return pools raise `InvalidPool` if a newer EMQ wrote one.
+    What returns pools raises `InvalidPool` if a newer EMQ wrote one.
     """
-
-    def __init__(self, database: Database, environment: str) -> None:
-        self._tables = schema.Tables(database, environment)
-        self._environment = self._tables.environment
 
     async def get(self, name: str) -> Stored:
         """Return a pool. Raises `UnknownPool`."""
@@ -62,20 +53,18 @@ class PoolCatalog:
                 raise self._unknown(connection, name)
             return _stored(row)
 
-        return await self._tables.run(read, read_only=True, deadline_s=QUICK_S)
+        return await self.run(read, read_only=True, deadline_s=QUICK_S)
 
     async def version(self, name: str) -> int:
         """Return the version of a pool, 0 if there is no such pool. Reads one number, so hosts may ask often."""
         query = sa.select(_pools.c.version).where(*self._is(name))
-        found = await self._tables.run(
-            lambda c: c.execute(query).scalar_one_or_none(), read_only=True, deadline_s=QUICK_S
-        )
+        found = await self.run(lambda c: c.execute(query).scalar_one_or_none(), read_only=True, deadline_s=QUICK_S)
         return int(found or 0)
 
     async def versions(self) -> dict[str, int]:
         """Return the version of each pool, by name."""
         query = sa.select(_pools.c.pool, _pools.c.version).where(_pools.c.environment == self._environment)
-        rows = await self._tables.run(lambda c: list(c.execute(query)), read_only=True, deadline_s=QUICK_S)
+        rows = await self.run(lambda c: list(c.execute(query)), read_only=True, deadline_s=QUICK_S)
         return {row.pool: int(row.version) for row in rows}
 
     async def list(self, after: str = "", limit: int | None = None) -> list[Stored]:
@@ -87,7 +76,7 @@ class PoolCatalog:
         """
         mine = (_pools.c.environment == self._environment, _pools.c.pool > after)
         query = sa.select(_pools).where(*mine).order_by(_pools.c.pool).limit(limit)
-        return await self._tables.run(lambda c: [_stored(row) for row in c.execute(query)], read_only=True)
+        return await self.run(lambda c: [_stored(row) for row in c.execute(query)], read_only=True)
 
     async def put(self, pool: Pool, version: int | None = None, *, also: Also | None = None) -> Stored:
         """Create or change a pool.
@@ -108,7 +97,7 @@ class PoolCatalog:
                 also(connection)
             return stored
 
-        return await self._tables.run(save)
+        return await self.run(save)
 
     async def change(self, name: str, fn: Callable[[Pool], Pool]) -> Stored:
         """Change a pool as it is now; `fn` returns the changed pool and may be called several times.
@@ -154,13 +143,13 @@ class PoolCatalog:
             if also is not None:
                 also(connection)
 
-        await self._tables.run(remove)
+        await self.run(remove)
 
     async def history(self, name: str) -> dict[int, Pool]:
         """Return all versions of a pool that are still kept, by number, those before a deletion included."""
         mine = (_versions.c.environment == self._environment, _versions.c.pool == name, _versions.c.body != "")
         query = sa.select(_versions.c.version, _versions.c.body).where(*mine).order_by(_versions.c.version)
-        rows = await self._tables.run(lambda c: [tuple(row) for row in c.execute(query)], read_only=True)
+        rows = await self.run(lambda c: [tuple(row) for row in c.execute(query)], read_only=True)
         return {version: _decoded(name, body) for version, body in rows}
 
     def _is(self, name: str) -> tuple[sa.ColumnElement[bool], ...]:
@@ -178,7 +167,7 @@ class PoolCatalog:
             )
         body = _encode(pool).decode()
         number = (found or self._last(connection, pool.name)) + 1
-        now_us = self._tables.clock_us(connection)
+        now_us = self.clock_us(connection)
         values = {"body": body, "version": number, "changed_us": now_us}
         if found:
             connection.execute(sa.update(_pools).where(*self._is(pool.name)).values(**values))
@@ -198,7 +187,7 @@ class PoolCatalog:
 
     def _note(self, connection: sa.Connection, name: str, version: int, body: str) -> None:
         own = {"environment": self._environment, "pool": name, "version": version, "body": body}
-        connection.execute(sa.insert(_versions).values(**own, changed_us=self._tables.clock_us(connection)))
+        connection.execute(sa.insert(_versions).values(**own, changed_us=self.clock_us(connection)))
 
     def _unknown(self, connection: sa.Connection, name: str) -> errors.UnknownPool:
         query = sa.select(_pools.c.pool).where(_pools.c.environment == self._environment).order_by(_pools.c.pool)

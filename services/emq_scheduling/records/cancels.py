@@ -7,7 +7,6 @@ from collections.abc import Collection
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from emq.database import Database
 from emq.database.database import QUICK_S
 from emq_scheduling.database import schema, tables
 
@@ -17,25 +16,15 @@ OVERLAP_US = 10_000_000
 IDS_AT_ONCE = 500
 
 
-class Cancels:
-    """Each method is one transaction.
-
-    Args:
-        environment: "online" or "sandbox".
-
-    Every method raises `DatabaseUnavailable` if the database does not answer; the same call may work later.
-    """
-
-    def __init__(self, database: Database, environment: str) -> None:
-        self._tables = schema.Tables(database, environment)
-        self._environment = self._tables.environment
+class Cancels(schema.Tables):
+    """Asks to cancel tasks, and reads who asked."""
 
     async def ask(self, pool: str, tasks: Collection[str]) -> None:
         """Ask to cancel tasks. Asking again later concerns tasks that were submitted meanwhile, too."""
 
         def save(connection: sa.Connection) -> None:
             insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-            now_us = self._tables.clock_us(connection)
+            now_us = self.clock_us(connection)
             own = {"environment": self._environment, "pool": pool, "asked_us": now_us}
             added = insert(_cancels)
             keys = ["environment", "pool", "task"]
@@ -43,7 +32,7 @@ class Cancels:
             connection.execute(again, [{**own, "task": task} for task in dict.fromkeys(tasks)])
 
         if tasks:
-            await self._tables.run(save)
+            await self.run(save)
 
     def reader(self, pool: str) -> CancelReader:
         """Return a reader of the cancels of a pool for its owner."""
@@ -58,7 +47,7 @@ class Cancels:
         def read(connection: sa.Connection) -> list[tuple[int, str]]:
             return [(row.asked_us, row.task) for row in connection.execute(query)]
 
-        return await self._tables.run(read, read_only=True)
+        return await self.run(read, read_only=True)
 
     async def forget(self, pool: str, tasks: Collection[str]) -> None:
         """Delete requests that have been carried out. Safe to repeat."""
@@ -71,7 +60,7 @@ class Cancels:
                 connection.execute(sa.delete(_cancels).where(*mine, some))
 
         if ids:
-            await self._tables.run(remove, deadline_s=QUICK_S)
+            await self.run(remove, deadline_s=QUICK_S)
 
 
 class CancelReader:

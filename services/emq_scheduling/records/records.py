@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import msgspec
 import sqlalchemy as sa
 
-from emq.database import Database
 from emq.database.database import LONG_S
 from emq.runtime import errors
 from emq.runtime.inputs import shown
@@ -71,18 +70,8 @@ class TaskStatus(msgspec.Struct, frozen=True):
     cancel_asked: bool = False
 
 
-class Records:
-    """Reads, one transaction each.
-
-    Args:
-        environment: "online" or "sandbox".
-
-    Every method raises `DatabaseUnavailable` if the database does not answer; the same call may work later.
-    """
-
-    def __init__(self, database: Database, environment: str) -> None:
-        self._tables = schema.Tables(database, environment)
-        self._environment = self._tables.environment
+class Records(schema.Tables):
+    """Reads the records."""
 
     async def status(self, pool: str, task: str) -> TaskStatus:
         """Return the records of a task.
@@ -106,7 +95,7 @@ class Records:
         """
         wanted = ((_tasks.c.type, task_type), (_tasks.c.tenant, tenant))
         where = [_tasks.c.task == task, *(column == value for column, value in wanted if value)]
-        found, asked = await self._tables.run(lambda c: self._of_task(c, pool, task, where), read_only=True)
+        found, asked = await self.run(lambda c: self._of_task(c, pool, task, where), read_only=True)
         return TaskStatus(task, _state(found), found, asked) if found or asked else None
 
     async def latest(
@@ -135,7 +124,7 @@ class Records:
             where.append(sa.tuple_(_tasks.c.started_us, _tasks.c.task) < sa.tuple_(before_us, before_task))
         order = (_tasks.c.started_us.desc(), _tasks.c.task.desc())
         query = sa.select(_tasks).where(*where).order_by(*order).limit(limit)
-        return await self._tables.run(lambda c: _attempts(c, query), read_only=True)
+        return await self.run(lambda c: _attempts(c, query), read_only=True)
 
     async def all(self, pool: str, since_us: int = 0, until_us: int | None = None) -> AsyncIterator[Sequence[Attempt]]:
         """Yield pages of all rows in order of their starts.
@@ -151,7 +140,7 @@ class Records:
         while True:
             beyond = () if after is None else (place > sa.tuple_(*map(sa.literal, after)),)
             query = sa.select(_tasks).where(*where, *beyond).order_by(_tasks.c.started_us, _tasks.c.task).limit(PAGE)
-            page = await self._tables.run(functools.partial(_attempts, query=query), read_only=True)
+            page = await self.run(functools.partial(_attempts, query=query), read_only=True)
             if page:
                 yield page
             if len(page) < PAGE:
@@ -169,12 +158,12 @@ class Records:
             some = sa.select(found.c.task).order_by(found.c.task).limit(limit)
             return n, list(connection.execute(some).scalars()) if n else []
 
-        return await self._tables.run(read, read_only=True, deadline_s=LONG_S)
+        return await self.run(read, read_only=True, deadline_s=LONG_S)
 
     async def outcomes(self, pool: str) -> dict[str, int]:
         """Return the number of rows by outcome."""
         query = sa.select(_tasks.c.outcome, sa.func.count()).where(*self._of_pool(pool)).group_by(_tasks.c.outcome)
-        rows = await self._tables.run(lambda c: list(c.execute(query)), read_only=True, deadline_s=LONG_S)
+        rows = await self.run(lambda c: list(c.execute(query)), read_only=True, deadline_s=LONG_S)
         return {outcome: int(n) for outcome, n in sorted(tuple(row) for row in rows)}
 
     async def give_up_running(self, pool: str, now_us: int) -> int:
@@ -184,7 +173,7 @@ class Records:
         """
         lost = sa.update(_tasks).where(*self._of_pool(pool), _tasks.c.outcome == ends.RUNNING)
         lost = lost.values(outcome=ends.LOST, ended_us=now_us, error="the host of the attempt is gone")
-        return await self._tables.run(lambda c: c.execute(lost).rowcount)
+        return await self.run(lambda c: c.execute(lost).rowcount)
 
     def _of_pool(self, pool: str) -> tuple[sa.ColumnElement[bool], ...]:
         return (_tasks.c.environment == self._environment, _tasks.c.pool == pool)

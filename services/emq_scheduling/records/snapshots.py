@@ -8,7 +8,6 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from emq.database import Database
 from emq.database.database import QUICK_S
 from emq_scheduling.database import schema, tables
 from emq_scheduling.records.ends import us
@@ -19,18 +18,8 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Snapshot, strict=False).decode
 
 
-class Snapshots:
-    """Each method is one transaction.
-
-    Args:
-        environment: "online" or "sandbox".
-
-    Every method raises `DatabaseUnavailable` if the database does not answer; the same call may work later.
-    """
-
-    def __init__(self, database: Database, environment: str) -> None:
-        self._tables = schema.Tables(database, environment)
-        self._environment = self._tables.environment
+class Snapshots(schema.Tables):
+    """Writes and reads snapshots."""
 
     async def save(self, snapshot: Snapshot) -> None:
         """Write the snapshot of a pool; an older one than the database has is ignored."""
@@ -43,7 +32,7 @@ class Snapshots:
             update = insert.on_conflict_do_update(index_elements=list(key), set_=values, where=newer)
             connection.execute(update.values(**key, **values))
 
-        await self._tables.run(write, deadline_s=QUICK_S)
+        await self.run(write, deadline_s=QUICK_S)
 
     async def load(self, pool: str) -> Snapshot | None:
         """Return the latest snapshot of a pool; None if nobody has scheduled it yet, or another EMQ wrote it."""
@@ -60,11 +49,11 @@ class Snapshots:
     async def drop(self, pool: str) -> None:
         """Forget the snapshot of a pool. Safe to repeat."""
         where = (_snapshots.c.environment == self._environment, _snapshots.c.pool == pool)
-        await self._tables.run(lambda c: c.execute(sa.delete(_snapshots).where(*where)), deadline_s=QUICK_S)
+        await self.run(lambda c: c.execute(sa.delete(_snapshots).where(*where)), deadline_s=QUICK_S)
 
     async def _read(self, which: sa.ColumnElement[bool]) -> dict[str, Snapshot]:
         query = sa.select(_snapshots.c.body).where(_snapshots.c.environment == self._environment, which)
-        bodies = await self._tables.run(lambda c: list(c.execute(query).scalars()), read_only=True)
+        bodies = await self.run(lambda c: list(c.execute(query).scalars()), read_only=True)
         found: dict[str, Snapshot] = {}
         for body in bodies:
             try:
