@@ -9,30 +9,13 @@ Pure and synchronous; times are seconds since the epoch, passed in.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
-from emq_scheduling.limits import ahead, limits
+from emq_scheduling.limits import ahead
 from emq_scheduling.limits.account import GATE, PROBE_FACTOR, Account, Entry, Path
 from emq_scheduling.limits.limits import InFlightMeter, Meter
 from emq_scheduling.model import DEFAULT_COST, Costs, Period, Pool
 
-__all__ = ["PROBE_FACTOR", "Accounts", "Binding", "Charge"]
-
-
-class Binding(NamedTuple):
-    """The limit that lets the fewest tasks start.
-
-    Attributes:
-        resource: whose limit it is: the resource or one of its parents.
-        limit, per: the limit.
-        used, amount: units that count now, with debt; and the units allowed.
-    """
-
-    resource: str
-    limit: str
-    per: Period
-    used: float
-    amount: float
+__all__ = ["PROBE_FACTOR", "Accounts", "Charge"]
 
 
 class Charge:
@@ -214,22 +197,6 @@ class Accounts:
         self._open[made] = None
         return made
 
-    def room(self, resource: str, costs: Costs, now: float) -> int:
-        """Return how many tasks with these costs may start now; `limits.UNLIMITED` if nothing limits them."""
-        path = self._paths[resource]
-        if now >= path.changes_at:
-            path.turn(now)
-        if now < self._begins_at or path.paused:
-            return 0
-        found = limits.UNLIMITED
-        for meter, name in path.entries:
-            count = meter.count(costs.get(name, DEFAULT_COST), now)
-            if count < found:
-                if count <= 0:
-                    return 0
-                found = count
-        return found
-
     def next_at(self, resource: str, costs: Costs, now: float) -> float:
         """Return the earliest time from `now` on at which the task fits if nothing else is charged until then.
 
@@ -237,46 +204,25 @@ class Accounts:
             infinity if it never fits, or if only the end of a task in flight, or a change of the pool or of a factor
             makes room.
         """
-        return self.earliest(resource, costs, now)
-
-    def earliest(
-        self, resource: str, costs: Costs, now: float, after: Costs | None = None, on: str | None = None
-    ) -> float:
-        """Return the earliest time at which a task fits if another one is charged first, now.
-
-        So if this is not later than `next_at`, the other task does not delay this one.
-
-        Args:
-            after: the other task's costs; None for no other.
-            on: the other task's resource, if not the same.
-        """
         path = self._path(resource, now)
-        if path.paused:
-            return math.inf
-        others = set() if after is None else {id(meter) for meter, _ in self._paths[on or resource].entries}
-        return self._earliest(path, path.entries, costs, now, after or {}, others)
+        return math.inf if path.paused else self._earliest(path, path.entries, costs, now, {}, set())
 
     def expected_at(
-        self,
-        resource: str,
-        costs: Costs,
-        now: float,
-        after: Costs | None = None,
-        after_ends_at: float = math.inf,
-        on: str | None = None,
+        self, resource: str, costs: Costs, now: float, after: Costs | None = None, after_ends_at: float = math.inf
     ) -> float:
-        """Return when a task will probably fit: as `earliest`, but tasks in flight end when they are expected to.
+        """Return when a task will probably fit: as `next_at`, but tasks in flight end when they are expected to.
 
         So a task that waits for units in flight is not put off for ever by smaller ones: one of these may start if this
         does not become later with it.
 
         Args:
+            after: the costs of another task, which is charged first, now; None for none.
             after_ends_at: when the other task will probably end.
         """
         path = self._path(resource, now)
         if path.paused:
             return math.inf
-        others = set() if after is None else {id(meter) for meter, _ in self._paths[on or resource].entries}
+        others = set() if after is None else {id(meter) for meter, _ in path.entries}
         found = self._earliest(path, path.periods, costs, now, after or {}, others)
         return max(found, self._in_flight_at(path, costs, now, after, after_ends_at, others))
 
@@ -350,28 +296,6 @@ class Accounts:
                 found.update(dict.fromkeys(path.accounts[0].name for path in self._below[account.name]))
         return list(found)
 
-    def binding(self, resource: str, now: float, costs: Costs | None = None) -> Binding | None:
-        """Return the limit, of the resource or of a parent, that lets the fewest tasks start now.
-
-        Args:
-            costs: of the task; None for the limit with the smallest part of its amount left.
-
-        Returns:
-            None if the resource has no limits.
-        """
-        found: Binding | None = None
-        least = math.inf
-        for account in self._path(resource, now).accounts:
-            for (name, per), meter in account.meters.items():
-                if costs is not None:
-                    left = meter.room(now) / cost if (cost := costs.get(name, DEFAULT_COST)) > 0 else math.inf
-                else:
-                    left = meter.room(now) / meter.amount if meter.amount > 0 else 0.0
-                if found is None or left < least:
-                    least = left
-                    found = Binding(account.name, name, per, meter.used(now), meter.amount)
-        return found
-
     def set_factor(self, resource: str, factor: float, now: float) -> None:
         """Let a resource, and those below it, have only a part of its limits, while its health asks for it.
 
@@ -417,11 +341,6 @@ class Accounts:
             account.name: {f"{name}/{per}": meter.amount for (name, per), meter in account.meters.items()}
             for account in self._accounts.values()
         }
-
-    @property
-    def in_flight(self) -> int:
-        """Number of charges that have not ended."""
-        return len(self._open)
 
     def _forget(self, charge: Charge) -> bool:
         if charge not in self._open:

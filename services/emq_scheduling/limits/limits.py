@@ -23,11 +23,11 @@ from __future__ import annotations
 import math
 from typing import Protocol, Self
 
-from emq_scheduling.limits.meter import TOLERANCE, UNLIMITED, Meter
+from emq_scheduling.limits.meter import TOLERANCE, Meter
 from emq_scheduling.limits.windows import DayMeter, WindowMeter
 from emq_scheduling.model import Limit
 
-__all__ = ["TOLERANCE", "UNLIMITED", "DayMeter", "Holder", "InFlightMeter", "Meter", "Pace", "WindowMeter", "meter_of"]
+__all__ = ["TOLERANCE", "DayMeter", "Holder", "InFlightMeter", "Meter", "Pace", "WindowMeter", "meter_of"]
 
 
 class Holder(Protocol):
@@ -70,12 +70,6 @@ class InFlightMeter(Meter):
         if self._factor >= 1.0:
             return True
         return self._factor > 0 and (self._used == 0 or units <= self.amount * self._factor + self.slack - self._used)
-
-    def count(self, units: float, now: float) -> int:
-        if self._factor >= 1.0 or units <= 0:
-            return super().count(units, now)
-        lowered = int((self.amount * self._factor - self._used + self.slack) / units)
-        return max(lowered, 1) if self.fits(units, now) else 0
 
     def charge(self, units: float, now: float) -> None:
         self._used += units
@@ -138,11 +132,6 @@ class Pace(Meter):
 
     def fits(self, units: float, now: float) -> bool:
         return units <= 0 or self._meter.room(now) > self.slack
-
-    def count(self, units: float, now: float) -> int:
-        if units <= 0:
-            return UNLIMITED
-        return math.ceil(self._meter.room(now) / units) if self.fits(units, now) else 0
 
     def charge(self, units: float, now: float) -> None:
         self._meter.owe(units, now)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import abc
-import sys
 from typing import Self
 
 TOLERANCE = 1e-9
 """Part of the amount (of 1, for smaller amounts) by which a sum of fractions may seem over it."""
-
-UNLIMITED = sys.maxsize
-"""Number of tasks that fit where nothing limits them."""
 
 
 class Meter(abc.ABC):
@@ -61,12 +57,6 @@ class Meter(abc.ABC):
     def room(self, now: float) -> float:
         """Return the units that still fit."""
         return max(0.0, self.amount - self.used(now))
-
-    def count(self, units: float, now: float) -> int:
-        """Return how many tasks that cost `units` each fit now."""
-        if units <= 0:
-            return UNLIMITED
-        return int((self.room(now) + self.slack) / units) if self.fits(units, now) else 0
 
     def set_amount(self, amount: float, now: float) -> None:
         """Change the amount. A lower one counts at once; the use stays."""

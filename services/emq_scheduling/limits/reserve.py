@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Self
 
-from emq_scheduling.limits.meter import TOLERANCE, UNLIMITED, Meter
+from emq_scheduling.limits.meter import TOLERANCE, Meter
 
 AGAIN_S = 0.1
 """Time after which a task that the reserve has no room for looks again."""
@@ -67,11 +67,6 @@ class Reserve(Meter):
 
     def room(self, now: float) -> float:
         return max(0.0, self.left)
-
-    def count(self, units: float, now: float) -> int:
-        if units <= 0:
-            return UNLIMITED
-        return int((self.left + self.slack) / units) if self.fits(units, now) else 0
 
     def next_at(self, units: float, now: float, after: float = 0.0) -> float:
         return now if units <= 0 or units + after <= self.left + self.slack else now + AGAIN_S

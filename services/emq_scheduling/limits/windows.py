@@ -54,14 +54,12 @@ class WindowMeter(Meter):
         self._add(units)
 
     def owe(self, units: float, now: float) -> None:
-        if not self._from <= now < self._until:
-            self._move(now)
+        self._move(now)
         self.debt += units
         self._pay()
 
     def refund(self, units: float, charged_at: float, now: float) -> None:
-        if not self._from <= now < self._until:
-            self._move(now)
+        self._move(now)
         cell = self._cell if charged_at >= self._from else self._cell_at(charged_at)
         for held in reversed(self._held):
             if held[0] <= cell:
@@ -72,8 +70,7 @@ class WindowMeter(Meter):
 
     def forgive(self, units: float, now: float) -> float:
         """Give back units of the debt; return how many of them were more than the debt."""
-        if not self._from <= now < self._until:
-            self._move(now)
+        self._move(now)
         forgiven = min(self.debt, units)
         self.debt -= forgiven
         return units - forgiven
@@ -92,8 +89,7 @@ class WindowMeter(Meter):
         return left if left > 0 and now >= self._from else 0.0
 
     def next_at(self, units: float, now: float, after: float = 0.0) -> float:
-        if not self._from <= now < self._until:
-            self._move(now)
+        self._move(now)
         if units <= 0:
             return now
         if units > self.amount + self.slack:
@@ -126,8 +122,7 @@ class WindowMeter(Meter):
         Args:
             at_once: cells that are returned as one, as if all of their units had been used in the last of them.
         """
-        if not self._from <= now < self._until:
-            self._move(now)
+        self._move(now)
         found: list[list[float]] = []
         for cell, units in reversed(self._held):
             if found and cell > found[-1][0] - at_once:
@@ -138,8 +133,7 @@ class WindowMeter(Meter):
 
     def room_by(self, later: float, now: float) -> float:
         """Return the units that fit at a later time if nothing else is charged; less, perhaps, while there is debt."""
-        if not self._from <= now < self._until:
-            self._move(now)
+        self._move(now)
         left = self.amount - self.total - self.debt
         for cell, units in self._held:
             if self._starts(int(cell) + self._cells) > later:

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.limits.reserve import AGAIN_S
 from emq_scheduling.limits.usage import AT_ONCE, SavedUse, Usage
 from emq_scheduling.model import Limit, Pool, Resource
+from support.roomy_accounts import Accounts
 
 NOW = 1_000_000.0
 
