@@ -3,6 +3,7 @@ says which values go together, `emq_scheduling.pools.catalog` keeps pools and ch
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -165,6 +166,17 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     def chain(self, resource: str) -> list[Resource]:
         """Return the resource and its parents, the nearest first. The pool must have passed `rules.check`."""
         return [self.resources[name] for name in self.line(resource)]
+
+    def tree(self) -> Iterator[tuple[str, int]]:
+        """Yield the names of all resources, each one below its parent, with the number of its parents."""
+        below: dict[str | None, list[str]] = {}
+        for name, resource in self.resources.items():
+            below.setdefault(resource.parent, []).append(name)
+        left = [(name, 0) for name in reversed(below.get(None, []))]
+        while left:
+            name, depth = left.pop()
+            yield name, depth
+            left += [(each, depth + 1) for each in reversed(below.get(name, []))]
 
     def costs(self, task_type: str, resource: str) -> Costs:
         """Return the costs of a task of the type on the resource, by the names of all limits there and above it."""

@@ -110,7 +110,7 @@ def test_a_type_is_late_by_what_waited_by_what_would_wait_and_if_nothing_would_s
 def test_resources_stand_below_their_parents_also_where_the_pool_names_them_in_another_order() -> None:
     entries = {"c": "b", "b": "a", "a": None, "d": None, "e": "a"}
     pool = Pool("p", resources={name: Resource(parent=parent) for name, parent in entries.items()})
-    assert list(pools_screen.tree(pool)) == [("a", 0), ("b", 1), ("c", 2), ("e", 1), ("d", 0)]
+    assert list(pool.tree()) == [("a", 0), ("b", 1), ("c", 2), ("e", 1), ("d", 0)]
 
 
 def test_a_screen_shows_a_hundred_resources_and_where_it_goes_on() -> None:

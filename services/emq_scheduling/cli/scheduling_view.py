@@ -88,17 +88,13 @@ def _types(pool: Pool, live: Snapshot | None) -> RenderableType:
                 *(name, kind.priority, None if view is None else view.waiting, None if view is None else view.running),
                 "-" if view is None else _predicted(view),
                 "-" if kind.longest_wait_s is None else durations.brief(kind.longest_wait_s),
-                *("-" if waits is None else durations.brief(each) for each in _quantiles(waits)),
+                *(("-", "-") if waits is None else (durations.brief(waits.p50_s), durations.brief(waits.p99_s))),
                 None if waits is None else waits.late,
                 len(pool.able(name)),
             )
         )
     title = "task types; waits of the last minutes" if live is not None else "task types"
     return output.table(title, columns, rows, right=columns[1:], spare=("resources", "p50", "running"))
-
-
-def _quantiles(waits: Any) -> tuple[float, float]:
-    return (0.0, 0.0) if waits is None else (waits.p50_s, waits.p99_s)
 
 
 def _predicted(view: TypeView) -> str:
@@ -108,10 +104,9 @@ def _predicted(view: TypeView) -> str:
 def _resources(pool: Pool, live: Snapshot | None) -> RenderableType:
     columns = ("resource", "limits, and what is used", "binds", "running", "per s", "health", "price", "weight")
     rows: list[list[str | float | None]] = []
-    for name in _by_parents(pool):
+    for name, depth in pool.tree():
         resource = pool.resources[name]
         view = None if live is None else live.resources.get(name, ResourceView())
-        depth = len(pool.chain(name)) - 1
         limits = ", ".join(_limits(pool, name, view)) or "-"
         rows.append(
             [
@@ -123,19 +118,6 @@ def _resources(pool: Pool, live: Snapshot | None) -> RenderableType:
             ]
         )
     return output.table("resources", columns, rows, right=("running", "per s", "price", "weight"), spare=columns[:5:-1])
-
-
-def _by_parents(pool: Pool) -> list[str]:
-    """Return the names of the resources, each after its parent."""
-    below: dict[str | None, list[str]] = {}
-    for name, resource in pool.resources.items():
-        below.setdefault(resource.parent, []).append(name)
-    found: list[str] = []
-    left = below.get(None, [])[::-1]
-    while left:
-        found.append(left.pop())
-        left += below.get(found[-1], [])[::-1]
-    return found
 
 
 def _limits(pool: Pool, name: str, view: ResourceView | None) -> list[str]:

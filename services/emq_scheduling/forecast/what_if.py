@@ -13,6 +13,7 @@ Changes can be written as text, such as
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import get_args
@@ -152,12 +153,8 @@ def _limit(pool: Pool, text: str, rest: str) -> dict[str, Resource]:
     return {**pool.resources, name: msgspec.structs.replace(resource, limits=tuple(limits))}
 
 
-def _pause(pool: Pool, text: str, rest: str) -> dict[str, Resource]:
-    return {**pool.resources, rest: msgspec.structs.replace(_known(pool, text, rest), paused=True)}
-
-
-def _resume(pool: Pool, text: str, rest: str) -> dict[str, Resource]:
-    return {**pool.resources, rest: msgspec.structs.replace(_known(pool, text, rest), paused=False)}
+def _set_paused(pool: Pool, text: str, rest: str, *, paused: bool) -> dict[str, Resource]:
+    return {**pool.resources, rest: msgspec.structs.replace(_known(pool, text, rest), paused=paused)}
 
 
 def _takes(pool: Pool, text: str, rest: str) -> dict[str, Resource]:
@@ -181,7 +178,7 @@ _VERBS: dict[str, Callable[[Pool, str, str], dict[str, Resource]]] = {
     "add": _add,
     "remove": _remove,
     "limit": _limit,
-    "pause": _pause,
-    "resume": _resume,
+    "pause": functools.partial(_set_paused, paused=True),
+    "resume": functools.partial(_set_paused, paused=False),
     "takes": _takes,
 }

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from emq.runtime import errors
 from emq_scheduling.limits.accounts import Charge
 from emq_scheduling.model import Costs
 from emq_scheduling.outcomes import Overloaded, ResourceFailed
+from emq_scheduling.records.ends import End, us
 from emq_scheduling.tasks import NOT_NOW, Task
 
 
@@ -46,6 +47,29 @@ class Placement(NamedTuple):
     costs: Costs
     at: float
     version: int
+
+
+def record_of(task: Task, outcome: str, version: int, *, placement: Placement | None = None, **rest: Any) -> End:
+    """Return the record of an attempt; without a placement, of a task that never started.
+
+    Args:
+        rest: other fields of the record.
+    """
+    return End(
+        pool=task.pool,
+        task=task.id,
+        type=task.type,
+        tenant=task.tenant,
+        key=task.key or "",
+        submitted_us=task.submitted_us,
+        started_us=0 if placement is None else us(placement.at),
+        resource="" if placement is None else placement.resource,
+        version=version,
+        costs={} if placement is None else placement.costs,
+        outcome=outcome,
+        attempt=0 if placement is None else task.attempt,
+        **rest,
+    )
 
 
 class Run:

@@ -16,7 +16,7 @@ from emq.runtime import errors
 from emq.storage.message import Message
 from emq.topics.model import Topic
 from emq_scheduling import topics
-from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe
+from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe, record_of
 from emq_scheduling.hosting.replies import Replies
 from emq_scheduling.hosting.scheduler import Scheduler
 from emq_scheduling.hosting.unstarted import Unstarted
@@ -167,24 +167,16 @@ class PoolHost:
         task, placement = ended.task, ended.placement
         self._running.pop(task.id, None)
         self._ends.add(
-            End(
-                task.pool,
-                task.id,
-                task.type,
-                task.tenant,
-                task.key or "",
-                task.submitted_us,
-                us(placement.at),
-                placement.resource,
-                placement.version,
-                placement.costs,
+            record_of(
+                task,
                 "failed" if ended.outcome in ("moved", "stopped") else ended.outcome,
-                us(ended.at),
-                task.attempt,
-                ended.actual or None,
-                ended.error or "",
-                _encoded(ended.result),
-                0 if task.deadline is None else us(task.deadline),
+                placement.version,
+                placement=placement,
+                ended_us=us(ended.at),
+                actual=ended.actual or None,
+                error=ended.error or "",
+                result=_encoded(ended.result),
+                deadline_us=0 if task.deadline is None else us(task.deadline),
             )
         )
         if self._ends.is_full:
@@ -372,20 +364,7 @@ class PoolHost:
         now = self._app.clock.now()
         for task, placement in scheduler.long_running(now - LONG_S):
             if task.id not in self._running:
-                end = End(
-                    task.pool,
-                    task.id,
-                    task.type,
-                    task.tenant,
-                    task.key or "",
-                    task.submitted_us,
-                    us(placement.at),
-                    placement.resource,
-                    placement.version,
-                    placement.costs,
-                    RUNNING,
-                    attempt=task.attempt,
-                )
+                end = record_of(task, RUNNING, placement.version, placement=placement)
                 self._running[task.id] = end
                 self._ends.add(end)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from emq.runtime import errors
-from emq_scheduling.hosting.attempts import Dropped
+from emq_scheduling.hosting.attempts import Dropped, record_of
 from emq_scheduling.hosting.replies import Replies
-from emq_scheduling.records.ends import CANCELLED, End, EndLog
+from emq_scheduling.records.ends import CANCELLED, EndLog
 from emq_scheduling.tasks import Task
 
 
@@ -22,7 +22,7 @@ class Unstarted:
         Raises:
             Reject: the task becomes a dead letter, since it was not cancelled.
         """
-        self._ends.add(_end(task, why.outcome, now_us, version, str(why)))
+        self._ends.add(record_of(task, why.outcome, version, ended_us=now_us, error=str(why)))
         await self._replies.send(task, why.outcome, error=str(why))
         if why.outcome != CANCELLED:
             raise errors.Reject(str(why)) from None
@@ -38,12 +38,5 @@ class Unstarted:
         """
         why = "expired: its type's ttl_s was over before its turn came"
         if not self._ends.is_full:
-            self._ends.add(_end(task, outcome, now_us, version, why))
+            self._ends.add(record_of(task, outcome, version, ended_us=now_us, error=why))
         self._replies.send_later(task, outcome, why)
-
-
-def _end(task: Task, outcome: str, now_us: int, version: int, why: str) -> End:
-    tenant, key = task.tenant, task.key or ""
-    return End(
-        task.pool, task.id, task.type, tenant, key, task.submitted_us, 0, "", version, {}, outcome, now_us, 0, error=why
-    )

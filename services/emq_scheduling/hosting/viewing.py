@@ -103,10 +103,8 @@ class Viewer:
         closed, slowed, until = scheduler.closed(now), scheduler.slowed(now), scheduler.matching.closed_until
         below: dict[str, list[str]] = defaultdict(list)
         for name in pool.resources:
-            at: str | None = name
-            while at is not None:
-                below[at].append(name)
-                at = pool.resources[at].parent
+            for above in pool.line(name):
+                below[above].append(name)
         measured = scheduler.measured
         found = {}
         for name, resource in pool.resources.items():

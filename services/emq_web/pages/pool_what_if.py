@@ -103,7 +103,7 @@ async def ask(pool: str, screen: AdminView) -> Response:
         texts=texts,
         wrong=wrong,
         compared=compared,
-        resources=[name for name, _ in pools_screen.tree(changed)][:CHOICES],
+        resources=[name for name, _ in changed.tree()][:CHOICES],
         copied=[name for name, each in changed.resources.items() if each.takes][:CHOICES],
         limits=[(_value(choice), choice.in_words) for choice in pools_screen.choices(changed, CHOICES)],
         at=0.0 if snapshot is None else snapshot.at,

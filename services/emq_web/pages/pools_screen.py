@@ -6,7 +6,7 @@ the number of tasks. Figures of an old snapshot are not shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from emq_scheduling.model import Limit, Pool, Resource
@@ -138,8 +138,11 @@ def of(stored: Stored, snapshot: Snapshot | None, now: float, start: int = 0) ->
     pool, verdict = stored.pool, verdicts.of(stored.pool, snapshot, now)
     told = snapshot if snapshot is not None and not snapshot.is_stale(now) else None
     views = {} if told is None else told.resources
-    ordered = list(tree(pool))
-    rows = [_resource(pool.resources[name], name, depth, views.get(name)) for name, depth in ordered[start:][:SHOWN]]
+    ordered = list(pool.tree())
+    rows = [
+        _resource(pool.resources[name], name, min(depth, DEEPEST), views.get(name))
+        for name, depth in ordered[start:][:SHOWN]
+    ]
     after = start + SHOWN
     return PoolNow(
         pool.name,
@@ -153,18 +156,6 @@ def of(stored: Stored, snapshot: Snapshot | None, now: float, start: int = 0) ->
         after if after < len(ordered) else 0,
         len(ordered),
     )
-
-
-def tree(pool: Pool) -> Iterator[tuple[str, int]]:
-    """Yield the names of all resources, each one below its parent, with the number of its parents."""
-    below: dict[str | None, list[str]] = {}
-    for name, resource in pool.resources.items():
-        below.setdefault(resource.parent, []).append(name)
-    left = [(name, 0) for name in reversed(below.get(None, []))]
-    while left:
-        name, depth = left.pop()
-        yield name, min(depth, DEEPEST)
-        left += [(each, depth + 1) for each in reversed(below.get(name, []))]
 
 
 def limits_of(resource: Resource, view: ResourceView | None) -> list[LimitRow]:
@@ -238,5 +229,5 @@ class Choice(NamedTuple):
 
 def choices(pool: Pool, most: int) -> Sequence[Choice]:
     """Return the limits of the pool's resources, in the order of the page."""
-    found = (Choice(name, limit) for name, _ in tree(pool) for limit in pool.resources[name].limits)
+    found = (Choice(name, limit) for name, _ in pool.tree() for limit in pool.resources[name].limits)
     return [choice for choice, _ in zip(found, range(most), strict=False)]
