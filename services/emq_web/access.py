@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import fastapi
 from fastapi import security
@@ -101,12 +101,64 @@ def _may(right: Right, *, of_tenant: bool) -> Callable[..., Awaitable[Caller]]:
     return check
 
 
-Admin = Annotated[Caller, fastapi.Depends(_may("admin", of_tenant=False))]
+TenantId = Annotated[str, fastapi.Path(max_length=64, description="the tenant's id, chosen by you")]
+
+
+class Visit(NamedTuple):
+    """A request that the caller's key allows.
+
+    Attributes:
+        tenant: of the path; empty for a path without one.
+    """
+
+    service: PushService
+    caller: Caller
+    tenant: str = ""
+
+    @property
+    def actor(self) -> str:
+        """The caller as the audit log names it."""
+        return self.caller.actor
+
+
+def _anywhere(right: Right) -> Any:
+    may = fastapi.Depends(_may(right, of_tenant=False))
+
+    async def visit(service: Service, caller: Caller = may) -> Visit:
+        return Visit(service, caller)
+
+    return fastapi.Depends(visit)
+
+
+async def _existing(tenant: str, service: Service) -> None:
+    await service.tenants.get(tenant)
+
+
+def _within(right: Right, *, exists: bool = False) -> Any:
+    """Return the dependency of paths with `{tenant}`.
+
+    Args:
+        exists: refuse a tenant that does not exist, after the key is checked: somebody without a key must not learn
+            which tenants exist.
+    """
+    may = fastapi.Depends(_may(right, of_tenant=True))
+    there = fastapi.Depends(_existing) if exists else may
+
+    async def visit(tenant: TenantId, service: Service, caller: Caller = may, _: object = there) -> Visit:
+        return Visit(service, caller, tenant)
+
+    return fastapi.Depends(visit)
+
+
+Admin = Annotated[Visit, _anywhere("admin")]
 """For paths without a tenant."""
-Submitter = Annotated[Caller, fastapi.Depends(_may("submit", of_tenant=False))]
+Submitter = Annotated[Visit, _anywhere("submit")]
 """For tasks, and to look at pools, which belong to no tenant."""
-TenantAdmin = Annotated[Caller, fastapi.Depends(_may("admin", of_tenant=True))]
+TenantAdmin = Annotated[Visit, _within("admin")]
 """For paths with `{tenant}`, as the following ones."""
-Reader = Annotated[Caller, fastapi.Depends(_may("read", of_tenant=True))]
-Sender = Annotated[Caller, fastapi.Depends(_may("send", of_tenant=True))]
-Manager = Annotated[Caller, fastapi.Depends(_may("manage", of_tenant=True))]
+Reader = Annotated[Visit, _within("read")]
+Sender = Annotated[Visit, _within("send")]
+Manager = Annotated[Visit, _within("manage")]
+AdminOfExisting = Annotated[Visit, _within("admin", exists=True)]
+ReaderOfExisting = Annotated[Visit, _within("read", exists=True)]
+ManagerOfExisting = Annotated[Visit, _within("manage", exists=True)]

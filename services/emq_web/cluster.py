@@ -12,8 +12,7 @@ from emq.observe.snapshots import AgedSnapshot
 from emq_clients.push import answers
 from emq_trace.lookup import Trace
 from emq_web import access, forms, models, queries
-from emq_web.queries import DeliveryId, Existing
-from emq_web.tenants import TenantId
+from emq_web.queries import DeliveryId
 
 router = models.Router(prefix="/v1", tags=["operations"])
 
@@ -29,14 +28,12 @@ class TraceQuery(queries.Query):
 
 def _host(seen: AgedSnapshot) -> answers.Host:
     host = seen.host
-    return answers.Host(
-        host=host.host,
+    return forms.shown(
+        answers.Host,
+        host,
         live=seen.live,
         age_s=round(seen.age_s, 3),
         uptime_s=round(host.uptime_s, 3),
-        topics=host.topics,
-        groups=host.groups,
-        in_flight=host.in_flight,
         started_per_s=host.rates.started,
         failed_per_s=host.rates.failed,
         closed_topics=host.closed,
@@ -46,54 +43,40 @@ def _host(seen: AgedSnapshot) -> answers.Host:
 
 
 def _trace(found: Trace) -> answers.Trace:
-    place = None if found.place is None else msgspec.to_builtins(found.place)
     reasons = [
-        answers.Reason(
-            name=each.name, text=each.text, until=None if each.until_ms is None else forms.time(each.until_ms * 1000)
-        )
+        forms.shown(answers.Reason, each, until=None if each.until_ms is None else forms.time(each.until_ms * 1000))
         for each in found.reasons
     ]
     lines = [answers.Line(at=forms.time(e.time_us), event=e.event, detail=e.detail) for e in found.lines]
-    return answers.Trace(
-        id=found.id,
-        topic=found.topic_name,
-        state=found.state,
-        timeline=lines,
-        place=place,
-        why=reasons,
-        notes=list(found.notes),
-    )
+    place = None if found.place is None else msgspec.to_builtins(found.place)
+    return forms.shown(answers.Trace, found, topic=found.topic_name, timeline=lines, place=place, why=reasons)
 
 
 @router.get("/hosts")
-async def list_hosts(_: access.Admin, service: access.Service) -> answers.Hosts:
+async def list_hosts(of: access.Admin) -> answers.Hosts:
     """List the hosts heard of within the last hour."""
-    return answers.Hosts(data=[_host(seen) for seen in await service.cluster.hosts()])
+    return answers.Hosts(data=[_host(seen) for seen in await of.service.cluster.hosts()])
 
 
 @router.get("/plan")
-async def get_plan(_: access.Admin, service: access.Service) -> answers.Plan:
+async def get_plan(of: access.Admin) -> answers.Plan:
     """Show which host has how many groups."""
-    found = await service.cluster.plan()
+    found = await of.service.cluster.plan()
     hosts = [answers.PlannedHost(**each._asdict()) for each in found.hosts]
-    values = {**found._asdict(), "hosts": hosts, "planned": forms.time_or_none(round(found.planned_s * 1e6))}
-    return answers.Plan(**values)
+    return forms.shown(answers.Plan, found, hosts=hosts, planned=forms.time_or_none(round(found.planned_s * 1e6)))
 
 
 @router.get("/trace/{message}")
 async def get_trace(
     message: Annotated[str, fastapi.Path(max_length=256)],
-    _: access.Admin,
-    service: access.Service,
+    of: access.Admin,
     query: Annotated[TraceQuery, fastapi.Query()],
 ) -> answers.Trace:
     """Show the life of a message, where it is, and why it waits."""
-    return _trace(await service.cluster.trace(message, query.topic))
+    return _trace(await of.service.cluster.trace(message, query.topic))
 
 
 @router.get("/tenants/{tenant}/deliveries/{delivery}/trace")
-async def get_delivery_trace(
-    tenant: TenantId, delivery: DeliveryId, _: access.TenantAdmin, __: Existing, service: access.Service
-) -> answers.Trace:
+async def get_delivery_trace(delivery: DeliveryId, of: access.AdminOfExisting) -> answers.Trace:
     """Show the life of a delivery, where it is, and why it waits."""
-    return _trace(await service.cluster.trace_delivery(tenant, delivery))
+    return _trace(await of.service.cluster.trace_delivery(of.tenant, delivery))

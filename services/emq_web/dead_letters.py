@@ -11,8 +11,6 @@ from emq_clients.push import answers
 from emq_clients.requests import Page
 from emq_push.service.letters import MOST_IDS, DeadDelivery, LetterFilter
 from emq_web import access, forms, models, queries
-from emq_web.queries import Existing
-from emq_web.tenants import TenantId
 
 router = models.Router(prefix="/v1/tenants/{tenant}/dead-letters", tags=["dead letters"])
 
@@ -29,6 +27,11 @@ models.answer(answers.DeadLetterCount, "LetterCount")
 models.answer(answers.ReplayedLetters, "Replayed")
 
 
+def _filter(given: LetterQuery | PurgeBody) -> LetterFilter:
+    since, until = queries.us(given.died_gte, 0) // 1000, queries.us(given.died_lt, 1 << 62) // 1000
+    return LetterFilter(given.endpoint, given.reason, since, until)
+
+
 class LetterQuery(queries.EndpointQuery):
     """Which dead letters to list."""
 
@@ -38,8 +41,7 @@ class LetterQuery(queries.EndpointQuery):
 
     @property
     def wanted(self) -> LetterFilter:
-        since, until = queries.us(self.died_gte, 0) // 1000, queries.us(self.died_lt, 1 << 62) // 1000
-        return LetterFilter(self.endpoint, self.reason, since, until)
+        return _filter(self)
 
 
 class CountQuery(queries.Query):
@@ -65,23 +67,19 @@ class PurgeBody(forms.Body):
 
     @property
     def wanted(self) -> LetterFilter:
-        since, until = queries.us(self.died_gte, 0) // 1000, queries.us(self.died_lt, 1 << 62) // 1000
-        return LetterFilter(self.endpoint, self.reason, since, until)
+        return _filter(self)
 
 
 def shown(found: DeadDelivery) -> answers.DeadLetter:
     letter = found.letter
-    return answers.DeadLetter(
+    return forms.shown(
+        answers.DeadLetter,
+        letter,
         id=found.id,
         endpoint=found.endpoint,
         message=letter.id,
-        priority=letter.priority,
-        attempts=letter.attempts,
-        reason=letter.reason,
         died=forms.time(letter.dead_ms * 1000),
-        history=[
-            answers.FailedAttempt(at=forms.time(each.at_ms * 1000), reason=each.reason) for each in letter.history
-        ],
+        history=[answers.FailedAttempt(at=forms.time(e.at_ms * 1000), reason=e.reason) for e in letter.history],
         payload=letter.payload[:MOST_PAYLOAD].decode(errors="replace"),
         payload_bytes=len(letter.payload),
     )
@@ -89,30 +87,22 @@ def shown(found: DeadDelivery) -> answers.DeadLetter:
 
 @router.get("")
 async def list_dead_letters(
-    tenant: TenantId,
-    _: access.Reader,
-    __: Existing,
-    service: access.Service,
-    query: Annotated[LetterQuery, fastapi.Query()],
+    of: access.ReaderOfExisting, query: Annotated[LetterQuery, fastapi.Query()]
 ) -> Page[answers.DeadLetter]:
     """List dead letters by endpoint, as the store has them.
 
     A filtered page may have fewer entries than `limit`, although more follow.
     """
-    page = await service.letters.page(tenant, query.wanted, query.limit, query.cursor)
+    page = await of.service.letters.page(of.tenant, query.wanted, query.limit, query.cursor)
     return forms.page(page, shown)
 
 
 @router.get("/count")
 async def count_dead_letters(
-    tenant: TenantId,
-    _: access.Reader,
-    __: Existing,
-    service: access.Service,
-    query: Annotated[CountQuery, fastapi.Query()],
+    of: access.ReaderOfExisting, query: Annotated[CountQuery, fastapi.Query()]
 ) -> answers.DeadLetterCount:
     """Count dead letters."""
-    found = await service.letters.count(tenant, query.endpoint)
+    found = await of.service.letters.count(of.tenant, query.endpoint)
     counts = [answers.EndpointDead(endpoint=each.endpoint, dead=each.n) for each in found]
     return answers.DeadLetterCount(dead=sum(each.n for each in found), endpoints=counts)
 
@@ -122,17 +112,13 @@ actions = models.Router(prefix="/v1/tenants/{tenant}", tags=["dead letters"])
 
 
 @actions.post("/dead-letters:replay")
-async def replay_dead_letters(
-    tenant: TenantId, caller: access.Manager, __: Existing, service: access.Service, body: ReplayLettersBody
-) -> answers.ReplayedLetters:
+async def replay_dead_letters(of: access.ManagerOfExisting, body: ReplayLettersBody) -> answers.ReplayedLetters:
     """Put dead letters back: each leaves the dead letters once, and waits as a first attempt."""
-    return answers.ReplayedLetters(ids=await service.letters.replay(tenant, body.ids, caller.actor))
+    return answers.ReplayedLetters(ids=await of.service.letters.replay(of.tenant, body.ids, of.actor))
 
 
 @actions.post("/dead-letters:purge")
-async def purge_dead_letters(
-    tenant: TenantId, caller: access.Manager, __: Existing, service: access.Service, body: PurgeBody
-) -> answers.Purged:
+async def purge_dead_letters(of: access.ManagerOfExisting, body: PurgeBody) -> answers.Purged:
     """Throw dead letters away for good."""
-    found = await service.letters.purge(tenant, body.wanted, body.ids, caller.actor)
+    found = await of.service.letters.purge(of.tenant, body.wanted, body.ids, of.actor)
     return answers.Purged(purged=found.n, more=found.more)

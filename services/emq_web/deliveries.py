@@ -11,11 +11,11 @@ import pydantic
 from emq_clients.push import answers
 from emq_clients.requests import Page
 from emq_push.records.attempts import Attempt
+from emq_push.records.cursors import Page as PageOf
 from emq_push.service.reading import DeliveryFilter, ShownDelivery
 from emq_push.service.states import Hold, State
 from emq_web import access, forms, models, queries
-from emq_web.queries import DeliveryId, Existing
-from emq_web.tenants import TenantId
+from emq_web.queries import DeliveryId
 
 router = models.Router(prefix="/v1/tenants/{tenant}", tags=["deliveries"])
 
@@ -67,106 +67,76 @@ def hold_shown(hold: Hold) -> answers.Hold | None:
 
 def shown(found: ShownDelivery, attempts: Sequence[answers.Attempt] = ()) -> answers.Delivery:
     d = found.delivery
-    return answers.Delivery(
-        id=d.id,
-        endpoint=d.endpoint,
-        message=d.message,
-        event_type=d.event_type,
+    return forms.shown(
+        answers.Delivery,
+        d,
         state=found.state,
-        attempts=d.attempts,
         status=d.status or None,
-        reason=d.reason,
-        created=forms.time(d.created_us),
         next_attempt=forms.time_or_none(d.next_us),
-        settled=forms.time_or_none(d.settled_us),
         hold=hold_shown(found.hold),
         latest_attempts=list(attempts),
     )
 
 
-def attempt_shown(tenant: str, attempt: Attempt, caller: access.Caller) -> answers.Attempt:
-    endpoint = attempt.topic.removeprefix(f"{tenant}.")
-    return answers.Attempt(
-        delivery=f"{endpoint}:{attempt.message}",
-        number=attempt.number,
-        started=forms.time(attempt.started_us),
-        took_ms=attempt.took_us / 1000,
-        status=attempt.status or None,
-        outcome=attempt.outcome,
-        reason=attempt.reason,
-        answer=attempt.answer[:LONGEST_ANSWER],
-        host=attempt.host if caller.key.role == "admin" else None,
-    )
+def _attempts(page: PageOf[Attempt], of: access.Visit) -> Page[answers.Attempt]:
+    """Return attempts as answers show them; the host only to an admin."""
+
+    def shown(attempt: Attempt) -> answers.Attempt:
+        return forms.shown(
+            answers.Attempt,
+            attempt,
+            delivery=f"{attempt.topic.removeprefix(f'{of.tenant}.')}:{attempt.message}",
+            took_ms=attempt.took_us / 1000,
+            status=attempt.status or None,
+            answer=attempt.answer[:LONGEST_ANSWER],
+            host=attempt.host if of.caller.key.role == "admin" else None,
+        )
+
+    return forms.page(page, shown)
 
 
 @router.get("/deliveries")
 async def list_deliveries(
-    tenant: TenantId,
-    _: access.Reader,
-    __: Existing,
-    service: access.Service,
-    query: Annotated[DeliveryQuery, fastapi.Query()],
+    of: access.ReaderOfExisting, query: Annotated[DeliveryQuery, fastapi.Query()]
 ) -> Page[answers.Delivery]:
     """List deliveries, the newest first. A filtered page may have fewer entries than `limit`, although more follow."""
-    page = await service.reading.deliveries(tenant, query.wanted, query.limit, query.cursor)
+    page = await of.service.reading.deliveries(of.tenant, query.wanted, query.limit, query.cursor)
     return forms.page(page, shown)
 
 
 @router.get("/deliveries/{delivery}", response_model=WITH_ATTEMPTS)
-async def get_delivery(
-    tenant: TenantId, delivery: DeliveryId, caller: access.Reader, __: Existing, service: access.Service
-) -> answers.Delivery:
+async def get_delivery(delivery: DeliveryId, of: access.ReaderOfExisting) -> answers.Delivery:
     """Show a delivery with its latest attempts."""
-    found = await service.reading.delivery(tenant, delivery)
-    attempts = await service.reading.attempts(tenant, delivery, RECENT)
-    return shown(found, [attempt_shown(tenant, each, caller) for each in attempts.rows])
+    found = await of.service.reading.delivery(of.tenant, delivery)
+    return shown(found, _attempts(await of.service.reading.attempts(of.tenant, delivery, RECENT), of).data)
 
 
 @router.get("/deliveries/{delivery}/attempts")
 async def list_attempts(
-    tenant: TenantId,
-    delivery: DeliveryId,
-    caller: access.Reader,
-    __: Existing,
-    service: access.Service,
-    query: Annotated[queries.ListQuery, fastapi.Query()],
+    delivery: DeliveryId, of: access.ReaderOfExisting, query: Annotated[queries.ListQuery, fastapi.Query()]
 ) -> Page[answers.Attempt]:
     """List the attempts of a delivery, the newest first."""
-    page = await service.reading.attempts(tenant, delivery, query.limit, query.cursor)
-    return forms.page(page, lambda each: attempt_shown(tenant, each, caller))
+    return _attempts(await of.service.reading.attempts(of.tenant, delivery, query.limit, query.cursor), of)
 
 
 @router.get("/endpoints/{endpoint}/attempts")
 async def list_attempts_at(
-    tenant: TenantId,
-    endpoint: str,
-    caller: access.Reader,
-    __: Existing,
-    service: access.Service,
-    query: Annotated[queries.ListQuery, fastapi.Query()],
+    endpoint: str, of: access.ReaderOfExisting, query: Annotated[queries.ListQuery, fastapi.Query()]
 ) -> Page[answers.Attempt]:
     """List the attempts at an endpoint, the newest first."""
-    page = await service.reading.attempts_at(tenant, endpoint, query.limit, query.cursor)
-    return forms.page(page, lambda each: attempt_shown(tenant, each, caller))
+    return _attempts(await of.service.reading.attempts_at(of.tenant, endpoint, query.limit, query.cursor), of)
 
 
 @router.post("/deliveries/{delivery}:resend", status_code=202)
 async def resend_delivery(
-    tenant: TenantId,
-    delivery: DeliveryId,
-    caller: access.Manager,
-    __: Existing,
-    service: access.Service,
-    body: ResendBody | None = None,
+    delivery: DeliveryId, of: access.ManagerOfExisting, body: ResendBody | None = None
 ) -> answers.Delivery:
     """Send a delivery that is over once more, under the same `webhook-id`."""
     priority = None if body is None else body.priority
-    return shown(await service.resending.resend(tenant, delivery, caller.actor, priority))
+    return shown(await of.service.resending.resend(of.tenant, delivery, of.actor, priority))
 
 
 @router.post("/deliveries/{delivery}:cancel")
-async def cancel_delivery(
-    tenant: TenantId, delivery: DeliveryId, caller: access.Manager, __: Existing, service: access.Service
-) -> answers.Delivery:
+async def cancel_delivery(delivery: DeliveryId, of: access.ManagerOfExisting) -> answers.Delivery:
     """Take back a delivery that waits for its next attempt. It is either taken back or sent, never both."""
-    return shown(await service.resending.cancel(tenant, delivery, caller.actor))
+    return shown(await of.service.resending.cancel(of.tenant, delivery, of.actor))

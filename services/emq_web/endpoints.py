@@ -16,7 +16,6 @@ from emq_push.service.endpoints import EndpointService, Made
 from emq_push.service.refusals import converted
 from emq_push.service.topic_fields import EndpointFields, TopicFields
 from emq_web import access, forms, models, versions
-from emq_web.tenants import TenantId
 
 router = models.Router(prefix="/v1/tenants/{tenant}/endpoints", tags=["endpoints"])
 
@@ -46,23 +45,17 @@ class Reason(forms.Body):
 
 
 def shown(endpoint: Endpoint, secret: str = "", warnings: Sequence[str] = ()) -> answers.Endpoint:
-    values = {
-        **msgspec.to_builtins(endpoint.settings),
-        "id": endpoint.id,
-        "header_names": endpoint.header_names,
-        "auth": endpoint.auth,
-        "batch": msgspec.to_builtins(endpoint.batch),
-        "signature": endpoint.signature,
-        "public_key": endpoint.public_key or None,
-        "disabled": endpoint.disabled or None,
-        "paused": endpoint.is_paused,
-        "old_secret_until": forms.time_or_none(endpoint.old_secret_until_us),
-        "created": forms.time(endpoint.created_us),
-        "changed": forms.time(endpoint.changed_us),
-        "warnings": warnings,
-        "secret": secret or None,
-    }
-    return msgspec.convert(values, answers.Endpoint)
+    values = msgspec.to_builtins(endpoint.settings)
+    batch = None if endpoint.batch is None else msgspec.convert(endpoint.batch, answers.Batch, from_attributes=True)
+    return forms.shown(
+        answers.Endpoint,
+        endpoint,
+        **values,
+        batch=batch,
+        paused=endpoint.is_paused,
+        warnings=list(warnings),
+        secret=secret or None,
+    )
 
 
 def _tagged(endpoint: Endpoint, response: fastapi.Response) -> answers.Endpoint:
@@ -96,15 +89,8 @@ class _At(NamedTuple):
         return _made(made, self.response)
 
 
-async def _at(
-    tenant: TenantId,
-    endpoint: EndpointId,
-    service: access.Service,
-    caller: access.Manager,
-    response: fastapi.Response,
-    version: versions.Version,
-) -> _At:
-    return _At((tenant, endpoint), service.endpoints, caller.actor, response, version)
+async def _at(endpoint: EndpointId, of: access.Manager, response: fastapi.Response, version: versions.Version) -> _At:
+    return _At((of.tenant, endpoint), of.service.endpoints, of.actor, response, version)
 
 
 At = Annotated[_At, fastapi.Depends(_at)]
@@ -117,38 +103,23 @@ def _split(given: Mapping[str, Any]) -> tuple[dict[str, Any], TopicFields]:
 
 
 @router.get("")
-async def list_endpoints(
-    tenant: TenantId,
-    service: access.Service,
-    _: access.Reader,
-    limit: forms.Limit = forms.DEFAULT_LIMIT,
-    cursor: forms.Cursor = "",
-) -> Page[answers.Endpoint]:
+async def list_endpoints(of: access.Reader, at: forms.ListAt) -> Page[answers.Endpoint]:
     """List the endpoints of a tenant in the order of their making."""
-    page = await service.endpoints.page(tenant, limit, cursor)
-    return forms.page(page, shown)
+    return forms.page(await of.service.endpoints.page(of.tenant, *at), shown)
 
 
 @router.post("", status_code=201, response_model=MADE)
-async def create_endpoint(
-    tenant: TenantId,
-    body: Settings,
-    service: access.Service,
-    caller: access.Manager,
-    response: fastapi.Response,
-) -> answers.Endpoint:
+async def create_endpoint(body: Settings, of: access.Manager, response: fastapi.Response) -> answers.Endpoint:
     """Create an endpoint. The answer has its secret, which nothing shows again, or its public key."""
     settings, fields = _split(msgspec.to_builtins(converted(body, EndpointFields)))
     wanted = converted(settings, EndpointSettings)
-    return _made(await service.endpoints.create(tenant, wanted, caller.actor, fields), response)
+    return _made(await of.service.endpoints.create(of.tenant, wanted, of.actor, fields), response)
 
 
 @router.get("/{endpoint}")
-async def get_endpoint(
-    tenant: TenantId, endpoint: EndpointId, service: access.Service, _: access.Reader, response: fastapi.Response
-) -> answers.Endpoint:
+async def get_endpoint(endpoint: EndpointId, of: access.Reader, response: fastapi.Response) -> answers.Endpoint:
     """Show an endpoint."""
-    return _tagged(await service.endpoints.get(tenant, endpoint), response)
+    return _tagged(await of.service.endpoints.get(of.tenant, endpoint), response)
 
 
 @router.patch("/{endpoint}", response_model=CHANGED)
@@ -212,34 +183,24 @@ class HandshakeBody(forms.Body):
 
 def _handshake(found: Handshake | None) -> answers.Handshake:
     if found is None:
-        return answers.Handshake(state="none", origin=None, allowed_rate_per_min=None, reason="", asked=None)
-    return answers.Handshake(
-        state=found.state,
-        origin=found.origin,
-        allowed_rate_per_min=found.rate_per_min,
-        reason=found.reason,
-        asked=forms.time(found.at_us),
-    )
+        return answers.Handshake(state="none")
+    return forms.shown(answers.Handshake, found, allowed_rate_per_min=found.rate_per_min, asked=forms.time(found.at_us))
 
 
 @router.post("/{endpoint}:handshake", status_code=202)
-async def start_handshake(
-    tenant: TenantId, endpoint: EndpointId, body: HandshakeBody, service: access.Service, caller: access.Manager
-) -> answers.Handshake:
+async def start_handshake(endpoint: EndpointId, body: HandshakeBody, of: access.Manager) -> answers.Handshake:
     """Ask the endpoint, as CloudEvents webhooks do, whether it wants deliveries; the rate it allows binds from now on.
 
     A host asks in the endpoint's queue, under its limit; `GET .../handshake` then shows the answer. An endpoint that
     refuses still gets deliveries: disable it if you want none.
     """
-    return _handshake(await service.handshakes.start(tenant, endpoint, body.origin, caller.actor))
+    return _handshake(await of.service.handshakes.start(of.tenant, endpoint, body.origin, of.actor))
 
 
 @router.get("/{endpoint}/handshake")
-async def get_handshake(
-    tenant: TenantId, endpoint: EndpointId, service: access.Service, _: access.Reader
-) -> answers.Handshake:
+async def get_handshake(endpoint: EndpointId, of: access.Reader) -> answers.Handshake:
     """Show the last handshake with the endpoint."""
-    return _handshake((await service.endpoints.get(tenant, endpoint)).handshake)
+    return _handshake((await of.service.endpoints.get(of.tenant, endpoint)).handshake)
 
 
 class ExampleBody(forms.Body):
@@ -250,15 +211,9 @@ class ExampleBody(forms.Body):
 
 
 @router.post("/{endpoint}:send-example", status_code=202)
-async def send_example(
-    tenant: TenantId,
-    endpoint: EndpointId,
-    service: access.Service,
-    _: access.Sender,
-    body: ExampleBody | None = None,
-) -> answers.Example:
+async def send_example(endpoint: EndpointId, of: access.Sender, body: ExampleBody | None = None) -> answers.Example:
     """Send one signed example to this endpoint, in its queue and under its limits, at its highest priority."""
     asked = body or ExampleBody.model_validate({})
     payload = None if asked.payload is None else forms.encoded(asked.payload)
-    receipt, sent = await service.examples.send(tenant, endpoint, asked.event_type, payload)
+    receipt, sent = await of.service.examples.send(of.tenant, endpoint, asked.event_type, payload)
     return answers.Example(id=receipt.id, delivery=receipt.deliveries[0], payload=msgspec.json.decode(sent))

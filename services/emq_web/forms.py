@@ -18,6 +18,7 @@ from emq_web.problems import Problem
 
 Row = TypeVar("Row")
 Shows = TypeVar("Shows")
+S = TypeVar("S", bound=msgspec.Struct)
 
 MAX_CURSOR = 2_000
 MOST_UNKNOWN = 20
@@ -44,10 +45,6 @@ class Body(pydantic.BaseModel):
 
 class Shown(pydantic.BaseModel):
     """A part of an answer."""
-
-
-Limit = Annotated[int, fastapi.Query(ge=1, le=cursors.MOST, description="most entries on the page")]
-Cursor = Annotated[str, fastapi.Query(max_length=MAX_CURSOR, description="`next` of the page before")]
 
 
 Plain = Annotated[str, pydantic.Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -101,6 +98,23 @@ def encoded(value: Any) -> bytes:
         raise Problem(422, "invalid_request", f"a value cannot be sent as JSON: {exc}") from None
 
 
+class Listed(NamedTuple):
+    """Which page of a list: most entries, and the cursor."""
+
+    limit: int
+    cursor: str
+
+
+def _listed(
+    limit: Annotated[int, fastapi.Query(ge=1, le=cursors.MOST, description="most entries on the page")] = DEFAULT_LIMIT,
+    cursor: Annotated[str, fastapi.Query(max_length=MAX_CURSOR, description="`next` of the page before")] = "",
+) -> Listed:
+    return Listed(limit, cursor)
+
+
+ListAt = Annotated[Listed, fastapi.Depends(_listed)]
+
+
 def page(found: cursors.Page[Row], shown: Callable[[Row], Shows]) -> Page[Shows]:
     """Return a page of rows as answers show it."""
     return Page(data=[shown(each) for each in found.rows], next=found.next or None)
@@ -114,3 +128,22 @@ def time(us: int) -> datetime.datetime:
 def time_or_none(us: int) -> datetime.datetime | None:
     """As `time`; None for 0."""
     return time(us) if us else None
+
+
+def shown(kind: type[S], source: object, **own: Any) -> S:
+    """Return an answer with the values that a source has under the same names.
+
+    The source has a time as `<name>_us`, and an empty text where the answer has None.
+
+    Args:
+        own: values that the source does not have, or has in another form.
+    """
+    for field in msgspec.structs.fields(kind):
+        if field.name in own:
+            continue
+        if (us := getattr(source, f"{field.name}_us", None)) is not None:
+            own[field.name] = time(us) if field.required else time_or_none(us)
+        elif hasattr(source, field.name):
+            value = getattr(source, field.name)
+            own[field.name] = None if value == "" and field.default is None else value
+    return kind(**own)

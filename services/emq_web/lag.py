@@ -13,8 +13,6 @@ from emq_push.service import lagging
 from emq_push.service.lagging import EndpointLag, RateStatus
 from emq_web import access, forms, models, queries
 from emq_web.deliveries import hold_shown
-from emq_web.queries import Existing
-from emq_web.tenants import TenantId
 
 router = models.Router(prefix="/v1/tenants/{tenant}", tags=["lag and limits"])
 
@@ -49,32 +47,23 @@ for _kind in (Parts, LagPage):
 
 
 def _lag(found: EndpointLag) -> answers.EndpointLag:
-    counts = {name: getattr(found, name) for name in Parts.__struct_fields__}
-    return answers.EndpointLag(
-        endpoint=found.endpoint, oldest_claimable_s=found.oldest_s, hold=hold_shown(found.hold), **counts
-    )
+    return forms.shown(answers.EndpointLag, found, oldest_claimable_s=found.oldest_s, hold=hold_shown(found.hold))
 
 
 def _rate(found: RateStatus) -> answers.Rate:
-    return answers.Rate(
+    return forms.shown(
+        answers.Rate,
+        found,
         endpoint=found.name or None,
-        cap_per_s=found.cap_per_s,
-        used_per_s=found.used_per_s,
         last_seconds=list(found.last_s),
         limited_by=hold_shown(found.hold),
     )
 
 
 @router.get("/lag")
-async def get_lag(
-    tenant: TenantId,
-    _: access.Reader,
-    __: Existing,
-    service: access.Service,
-    query: Annotated[queries.EndpointQuery, fastapi.Query()],
-) -> LagPage:
+async def get_lag(of: access.ReaderOfExisting, query: Annotated[queries.EndpointQuery, fastapi.Query()]) -> LagPage:
     """Show how far endpoints are behind, in parts that are never added up."""
-    page = await service.lagging.lag(tenant, query.limit, query.cursor, query.endpoint)
+    page = await of.service.lagging.lag(of.tenant, query.limit, query.cursor, query.endpoint)
     sums: dict[str, Any] = {
         name: lagging.total([getattr(each, name) for each in page.rows]) for name in Parts.__struct_fields__
     }
@@ -89,12 +78,8 @@ async def get_lag(
 
 @router.get("/rate-limit-status")
 async def get_rate_limit_status(
-    tenant: TenantId,
-    _: access.Reader,
-    __: Existing,
-    service: access.Service,
-    query: Annotated[queries.EndpointQuery, fastapi.Query()],
+    of: access.ReaderOfExisting, query: Annotated[queries.EndpointQuery, fastapi.Query()]
 ) -> Page[answers.Rate]:
     """Show what the tenant and its endpoints may use, use, and are limited by now."""
-    page = await service.lagging.rates(tenant, query.limit, query.cursor, query.endpoint)
+    page = await of.service.lagging.rates(of.tenant, query.limit, query.cursor, query.endpoint)
     return forms.page(page, _rate)

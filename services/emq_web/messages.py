@@ -15,7 +15,6 @@ from emq_push.records.accepted import Message
 from emq_push.records.endpoints import endpoint_of
 from emq_push.records.messages import Head, Selection
 from emq_web import access, fast_lane, forms, models, published
-from emq_web.tenants import TenantId
 
 router = models.Router(prefix="/v1/tenants/{tenant}/messages", tags=["messages"])
 
@@ -34,15 +33,14 @@ models.answer(answers.Erased, "Erased")
 def _shown(
     message: Head | Message, payload: msgspec.Raw | None = None, deliveries: Sequence[str] = ()
 ) -> answers.StoredMessage:
-    return answers.StoredMessage(
-        id=message.id,
-        event_type=message.event_type,
-        key=message.rest.key,
-        priority=message.rest.priority,
-        headers=message.rest.headers or {},
-        created=forms.time(message.created_us),
-        due=forms.time_or_none(message.rest.due_us),
-        expires=forms.time(message.expires_us),
+    rest = message.rest
+    return forms.shown(
+        answers.StoredMessage,
+        message,
+        key=rest.key,
+        priority=rest.priority,
+        headers=rest.headers or {},
+        due=forms.time_or_none(rest.due_us),
         erased=message.payload is None if isinstance(message, Message) else message.is_erased,
         payload=payload,
         deliveries=list(deliveries),
@@ -51,7 +49,7 @@ def _shown(
 
 @router.post("", status_code=202, response_model=None, responses=published.RESPONSES, openapi_extra=published.BODY)
 async def publish(
-    tenant: TenantId, request: fastapi.Request, _: access.Bearer, idempotency_key: IdempotencyKey = ""
+    tenant: access.TenantId, request: fastapi.Request, _: access.Bearer, idempotency_key: IdempotencyKey = ""
 ) -> fastapi.Response:
     """Publish one message, or up to 500 at once, to the tenant's endpoints.
 
@@ -63,27 +61,22 @@ async def publish(
 
 @router.get("")
 async def list_messages(
-    tenant: TenantId,
-    service: access.Service,
-    _: access.Reader,
+    of: access.Reader,
     span: forms.Span,
-    limit: forms.Limit = forms.DEFAULT_LIMIT,
-    cursor: forms.Cursor = "",
+    at: forms.ListAt,
     event_type: Annotated[str, fastapi.Query(max_length=128)] = "",
     key: Annotated[forms.Plain | None, fastapi.Query(max_length=256)] = None,
 ) -> Page[answers.StoredMessage]:
     """List messages, the latest first."""
     selection = Selection(span.since_us, span.until_us, event_type, key)
-    page = await service.messages.page(tenant, selection, limit, cursor)
+    page = await of.service.messages.page(of.tenant, selection, *at)
     return forms.page(page, _shown)
 
 
 @router.get("/{message}", response_model=None, responses={200: {"model": WHOLE}})
-async def get_message(
-    tenant: TenantId, message: MessageId, service: access.Service, _: access.Reader
-) -> fastapi.Response:
+async def get_message(message: MessageId, of: access.Reader) -> fastapi.Response:
     """Show a message with its payload and the ids of its deliveries."""
-    found = await service.messages.get(tenant, message)
+    found = await of.service.messages.get(of.tenant, message)
     # The payload goes out as it came in: decoding it could change its numbers.
     payload = None if found.payload is None else msgspec.Raw(found.payload)
     deliveries = [f"{endpoint_of(topic)}:{found.id}" for topic in found.topics]
@@ -97,10 +90,10 @@ class Erasure(forms.Body):
 
 
 @router.post(":erase")
-async def erase(tenant: TenantId, body: Erasure, service: access.Service, caller: access.Manager) -> answers.Erased:
+async def erase(body: Erasure, of: access.Manager) -> answers.Erased:
     """Delete the payloads of all messages with a key, in the log, among delayed messages, retries and dead letters.
 
     Some seconds later the messages go with their deliveries and attempts. A message that waits in a queue for its first
     attempt is delivered, or fails, and is then gone. Safe to repeat.
     """
-    return answers.Erased(payloads=await service.erasing.erase_key(tenant, body.key, caller.actor))
+    return answers.Erased(payloads=await of.service.erasing.erase_key(of.tenant, body.key, of.actor))

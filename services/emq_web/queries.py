@@ -9,8 +9,7 @@ import fastapi
 import pydantic
 
 from emq_push.records import cursors
-from emq_push.records.tenants import Tenant
-from emq_web import access, forms
+from emq_web import forms
 
 Text = Annotated[str, pydantic.StringConstraints(max_length=256, pattern=r"^[^\x00]*$")]
 EndpointId = Annotated[str, pydantic.StringConstraints(max_length=80, pattern=r"^[A-Za-z0-9_-]*$")]
@@ -41,14 +40,6 @@ def us(time: datetime.datetime | None, default: int) -> int:
     """Return a time as microseconds since the epoch, which is the earliest."""
     return default if time is None else max(0, forms.us_of(time))
 
-
-async def _tenant(tenant: str, service: access.Service) -> Tenant:
-    return await service.tenants.get(tenant)
-
-
-Existing = Annotated[Tenant, fastapi.Depends(_tenant)]
-"""The tenant; refuses one that does not exist. Put it behind the parameter that checks the key: parameters are found in
-their order, and somebody without a key must not learn which tenants exist."""
 
 FAR_S = 253_370_764_800.0
 """The year 9999, in seconds since the epoch: no later time can be shown."""

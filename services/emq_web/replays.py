@@ -13,8 +13,6 @@ from emq_push.records.replays import Replay, ReplayFilter
 from emq_push.service import replaying
 from emq_push.service.replaying import MAX_RATE_PER_S, MIN_RATE_PER_S, NewReplay
 from emq_web import access, forms, models, queries
-from emq_web.queries import Existing
-from emq_web.tenants import TenantId
 
 router = models.Router(prefix="/v1/tenants/{tenant}/replays", tags=["replays"])
 
@@ -68,16 +66,13 @@ def shown(replay: Replay) -> answers.Replay:
         created_lt=forms.time(chosen.until_us),
     )
     state = replaying.shown_state(replay)
-    return answers.Replay(
+    return forms.shown(
+        answers.Replay,
+        body,
         id=replay.id,
         state=state,
         filter=filter_,
-        rate_per_s=body.rate_per_s,
-        priority=body.priority,
-        total=body.total,
         total_is_exact=body.is_total_exact,
-        replayed=body.replayed,
-        left_out=body.left_out,
         trouble=body.trouble if state == "running" else "",
         created=forms.time(replay.created_us),
         changed=forms.time(replay.changed_us),
@@ -86,64 +81,46 @@ def shown(replay: Replay) -> answers.Replay:
 
 @router.post("", status_code=202, responses={200: {"model": COUNTED, "description": "dry run"}})
 async def create_replay(
-    tenant: TenantId,
-    caller: access.Manager,
-    __: Existing,
-    service: access.Service,
-    body: ReplayBody,
-    response: fastapi.Response,
+    of: access.ManagerOfExisting, body: ReplayBody, response: fastapi.Response
 ) -> answers.Replay | answers.Counted:
     """Send deliveries of the past again. With `dry_run`, count them and create nothing."""
     if body.dry_run:
         response.status_code = 200
-        counted = await service.replays.count(tenant, body.wanted)
+        counted = await of.service.replays.count(of.tenant, body.wanted)
         return answers.Counted(total=counted.n, total_is_exact=counted.exact)
-    return shown(await service.replays.create(tenant, body.wanted, caller.actor))
+    return shown(await of.service.replays.create(of.tenant, body.wanted, of.actor))
 
 
 @router.get("")
 async def list_replays(
-    tenant: TenantId,
-    _: access.Reader,
-    __: Existing,
-    service: access.Service,
-    query: Annotated[queries.ListQuery, fastapi.Query()],
+    of: access.ReaderOfExisting, query: Annotated[queries.ListQuery, fastapi.Query()]
 ) -> Page[answers.Replay]:
     """List replays, the newest first."""
-    page = await service.replays.page(tenant, query.limit, query.cursor)
-    return forms.page(page, shown)
+    return forms.page(await of.service.replays.page(of.tenant, query.limit, query.cursor), shown)
 
 
 ReplayId = Annotated[str, fastapi.Path(max_length=80)]
 
 
 @router.get("/{replay}")
-async def get_replay(
-    tenant: TenantId, replay: ReplayId, _: access.Reader, __: Existing, service: access.Service
-) -> answers.Replay:
+async def get_replay(replay: ReplayId, of: access.ReaderOfExisting) -> answers.Replay:
     """Show a replay and its progress."""
-    return shown(await service.replays.get(tenant, replay))
+    return shown(await of.service.replays.get(of.tenant, replay))
 
 
 @router.post("/{replay}:pause")
-async def pause_replay(
-    tenant: TenantId, replay: ReplayId, caller: access.Manager, __: Existing, service: access.Service
-) -> answers.Replay:
+async def pause_replay(replay: ReplayId, of: access.ManagerOfExisting) -> answers.Replay:
     """Let a replay rest. What it has put back so far is sent."""
-    return shown(await service.replays.pause(tenant, replay, caller.actor))
+    return shown(await of.service.replays.pause(of.tenant, replay, of.actor))
 
 
 @router.post("/{replay}:resume")
-async def resume_replay(
-    tenant: TenantId, replay: ReplayId, caller: access.Manager, __: Existing, service: access.Service
-) -> answers.Replay:
+async def resume_replay(replay: ReplayId, of: access.ManagerOfExisting) -> answers.Replay:
     """Let a paused replay go on where it was."""
-    return shown(await service.replays.resume(tenant, replay, caller.actor))
+    return shown(await of.service.replays.resume(of.tenant, replay, of.actor))
 
 
 @router.post("/{replay}:cancel")
-async def cancel_replay(
-    tenant: TenantId, replay: ReplayId, caller: access.Manager, __: Existing, service: access.Service
-) -> answers.Replay:
+async def cancel_replay(replay: ReplayId, of: access.ManagerOfExisting) -> answers.Replay:
     """End a replay. What it has put back so far is sent."""
-    return shown(await service.replays.cancel(tenant, replay, caller.actor))
+    return shown(await of.service.replays.cancel(of.tenant, replay, of.actor))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated, NamedTuple, cast
 
 import fastapi
 
 from emq_scheduling.pools.rules import MAX_NAME_BYTES
-from emq_web.access import Admin, Submitter
+from emq_web.access import Admin, Caller, Submitter
 from emq_web.scheduling.desk import PoolDesk
-
-__all__ = ["Admin", "Desk", "PoolName", "Submitter"]
 
 
 async def desk_of(request: fastapi.Request) -> PoolDesk:
@@ -20,3 +18,24 @@ async def desk_of(request: fastapi.Request) -> PoolDesk:
 
 Desk = Annotated[PoolDesk, fastapi.Depends(desk_of)]
 PoolName = Annotated[str, fastapi.Path(max_length=MAX_NAME_BYTES, description="the pool's name, chosen by you")]
+
+
+class PoolVisit(NamedTuple):
+    """A request about a pool, which the caller's key allows."""
+
+    pool: str
+    desk: PoolDesk
+    caller: Caller
+
+
+async def _reader(pool: PoolName, desk: Desk, by: Submitter) -> PoolVisit:
+    return PoolVisit(pool, desk, by.caller)
+
+
+async def _admin(pool: PoolName, desk: Desk, by: Admin) -> PoolVisit:
+    return PoolVisit(pool, desk, by.caller)
+
+
+PoolReader = Annotated[PoolVisit, fastapi.Depends(_reader)]
+"""For tasks, and to look at a pool."""
+PoolAdmin = Annotated[PoolVisit, fastapi.Depends(_admin)]

@@ -16,6 +16,7 @@ from emq_scheduling.model import Pool
 from emq_scheduling.pools import documents
 from emq_scheduling.pools.catalog import Stored
 from emq_web import forms, models, versions
+from emq_web.access import Submitter
 from emq_web.scheduling import access, schemas, verdicts
 from emq_web.scheduling.desk import Changed, PoolDesk
 
@@ -81,15 +82,10 @@ def answer(changed: Changed, response: fastapi.Response) -> answers.StoredPool:
 
 
 @router.get("")
-async def list_pools(
-    desk: access.Desk,
-    _: access.Submitter,
-    limit: forms.Limit = forms.DEFAULT_LIMIT,
-    cursor: forms.Cursor = "",
-) -> Page[answers.PoolSummary]:
+async def list_pools(desk: access.Desk, _: Submitter, at: forms.ListAt) -> Page[answers.PoolSummary]:
     """List pools by name, each with one line that says how it does."""
-    after = str(cursors.decode_marked("pools", cursor, str)[0]) if cursor else ""
-    page = await summaries(desk, limit, after)
+    after = str(cursors.decode_marked("pools", at.cursor, str)[0]) if at.cursor else ""
+    page = await summaries(desk, at.limit, after)
     return Page(data=page.rows, next=cursors.encode((cursors.mark("pools"), page.next)) if page.next else None)
 
 
@@ -99,20 +95,14 @@ async def list_pools(
     openapi_extra=schemas.body(schemas.of(Pool)),
 )
 async def put_pool(
-    pool: access.PoolName,
-    request: fastapi.Request,
-    response: fastapi.Response,
-    desk: access.Desk,
-    caller: access.Admin,
-    match: versions.Match = "",
-    none_match: versions.NoneMatch = "",
+    of: access.PoolAdmin, request: fastapi.Request, response: fastapi.Response, version: versions.Version
 ) -> answers.StoredPool:
     """Create a pool, or change it as a whole: what the body leaves out gets its default.
 
     The owner of the pool follows within about a second. Use the counts that it has kept: a lower limit holds at once.
     """
-    version, wanted = versions.wanted(match, none_match), _read(await schemas.read(request), pool)
-    return answer(await desk.put(wanted, version, caller.actor), response)
+    wanted = _read(await schemas.read(request), of.pool)
+    return answer(await of.desk.put(wanted, version, of.caller.actor), response)
 
 
 def _read(values: object, pool: str) -> Pool:
@@ -125,12 +115,7 @@ def _read(values: object, pool: str) -> Pool:
 
 @router.patch("/{pool}", responses=OTHER_VERSION, openapi_extra=schemas.body(schemas.of(Pool, partial=True)))
 async def change_pool(
-    pool: access.PoolName,
-    request: fastapi.Request,
-    response: fastapi.Response,
-    desk: access.Desk,
-    caller: access.Admin,
-    version: versions.Version,
+    of: access.PoolAdmin, request: fastapi.Request, response: fastapi.Response, version: versions.Version
 ) -> answers.StoredPool:
     """Change a pool: what the body leaves out stays; a table that it has replaces the former.
 
@@ -138,31 +123,27 @@ async def change_pool(
     """
     given = await schemas.read(request)
     if not isinstance(given, dict):
-        raise errors.InvalidPool(f"pool {in_text(pool)}: the body must be an object with the fields to change")
+        raise errors.InvalidPool(f"pool {in_text(of.pool)}: the body must be an object with the fields to change")
 
     def change(found: Pool) -> Pool:
-        return _read({**msgspec.to_builtins(found), **given}, pool)
+        return _read({**msgspec.to_builtins(found), **given}, of.pool)
 
-    return answer(await desk.change(pool, change, version, caller.actor), response)
+    return answer(await of.desk.change(of.pool, change, version, of.caller.actor), response)
 
 
 @router.get("/{pool}")
-async def get_pool(
-    pool: access.PoolName, response: fastapi.Response, desk: access.Desk, _: access.Submitter
-) -> answers.StoredPool:
+async def get_pool(of: access.PoolReader, response: fastapi.Response) -> answers.StoredPool:
     """Show a pool as it is stored. The ETag of the answer is for `If-Match`."""
-    stored = await desk.catalog.get(pool)
+    stored = await of.desk.catalog.get(of.pool)
     versions.tag(response, stored.version)
-    return shown(stored, await desk.warnings(stored.pool))
+    return shown(stored, await of.desk.warnings(stored.pool))
 
 
 @router.delete("/{pool}", status_code=204, response_model=None, responses=OTHER_VERSION)
 async def delete_pool(
-    pool: access.PoolName,
-    desk: access.Desk,
-    caller: access.Admin,
+    of: access.PoolAdmin,
     version: versions.Version,
     force: Annotated[bool, fastapi.Query(description="also if tasks wait; they wait on")] = False,
 ) -> None:
     """Delete a pool. Tasks that wait are not lost: they go on if a pool of the name is created again."""
-    await desk.delete(pool, version, caller.actor, force=force)
+    await of.desk.delete(of.pool, version, of.caller.actor, force=force)

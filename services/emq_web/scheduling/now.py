@@ -56,18 +56,8 @@ def _time(seconds: float) -> datetime.datetime | None:
 
 
 def _resource(view: ResourceView) -> answers.ResourceNow:
-    return answers.ResourceNow(
-        limits=[answers.LimitNow(**msgspec.structs.asdict(each)) for each in view.limits],
-        running=view.running,
-        started_per_s=view.started_per_s,
-        binds=view.binds or None,
-        closed=view.closed or None,
-        closed_until=_time(view.closed_until),
-        factor=view.factor,
-        slowed=view.slowed or None,
-        done=view.done,
-        failed=view.failed,
-    )
+    limits = [answers.LimitNow(**msgspec.structs.asdict(each)) for each in view.limits]
+    return forms.shown(answers.ResourceNow, view, limits=limits, closed_until=_time(view.closed_until))
 
 
 def _type(view: TypeView, arrivals: float | None) -> answers.TypeNow:
@@ -96,19 +86,16 @@ def _snapshot(pool: Pool, found: Snapshot | None, now: float) -> answers.Snapsho
 
 def _forecast(of: Forecast) -> answers.Forecast:
     types = {
-        name: answers.TypeForecast(
+        name: forms.shown(
+            answers.TypeForecast,
+            each,
             mean_s=_finite(each.mean_s),
             p50_s=_finite(each.p50_s),
             p99_s=_finite(each.p99_s),
-            started=each.started,
-            left=each.left,
-            expired=each.expired,
         )
         for name, each in of.types.items()
     }
-    return answers.Forecast(
-        over_s=of.over_s, drained_s=of.drained_s, types=types, starts=of.starts, utilisation=of.utilisation
-    )
+    return forms.shown(answers.Forecast, of, types=types)
 
 
 def _assumed(pool: Pool, state: PoolState, body: WhatIfBody) -> PoolState:
@@ -129,25 +116,23 @@ async def state_now(desk: PoolDesk, pool: str) -> tuple[PoolState, bool]:
 
 
 @router.get("/snapshot")
-async def get_snapshot(pool: access.PoolName, desk: access.Desk, _: access.Submitter) -> answers.Snapshot:
+async def get_snapshot(of: access.PoolReader) -> answers.Snapshot:
     """Show what the owner of the pool told last, once a second: limits, use, waits, predictions, health."""
-    stored = await desk.catalog.get(pool)
-    return _snapshot(stored.pool, await desk.snapshots.load(pool), desk.now())
+    stored = await of.desk.catalog.get(of.pool)
+    return _snapshot(stored.pool, await of.desk.snapshots.load(of.pool), of.desk.now())
 
 
 @router.post("/what-if")
-async def ask_what_if(
-    pool: access.PoolName, body: WhatIfBody, desk: access.Desk, caller: access.Submitter
-) -> answers.WhatIf:
+async def ask_what_if(body: WhatIfBody, of: access.PoolReader) -> answers.WhatIf:
     """Forecast the pool from now on as it is, and with changes, which are not made.
 
     The backlog and the arrivals of now run on a virtual clock, with the limits, calendars, priorities and shares.
     """
-    stored = await desk.catalog.get(pool)
+    stored = await of.desk.catalog.get(of.pool)
     after = what_if.changed(stored.pool, body.changes)
-    now, is_live = await state_now(desk, pool)
+    now, is_live = await state_now(of.desk, of.pool)
     state = _assumed(stored.pool, now, body)
-    found = await desk.what_if(caller.key.account, stored.pool, state, after, body.horizon_s)
+    found = await of.desk.what_if(of.caller.key.account, stored.pool, state, after, body.horizon_s)
     return answers.WhatIf(
         live=is_live,
         before=_forecast(found.before),

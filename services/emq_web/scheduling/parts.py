@@ -137,15 +137,8 @@ class _At(NamedTuple):
         return answers.Entry(self.name, changed.stored.version, value, [*changed.warnings])
 
 
-async def _at(
-    pool: access.PoolName,
-    name: Name,
-    desk: access.Desk,
-    caller: access.Admin,
-    response: fastapi.Response,
-    version: versions.Version,
-) -> _At:
-    return _At(pool, name, desk, caller.actor, response, version)
+async def _at(name: Name, of: access.PoolAdmin, response: fastapi.Response, version: versions.Version) -> _At:
+    return _At(of.pool, name, of.desk, of.caller.actor, response, version)
 
 
 At = Annotated[_At, fastapi.Depends(_at)]
@@ -202,11 +195,9 @@ def _add(table: Table) -> None:
         return await at.entry(table, change)
 
     @router.get(path, name=f"Get {table.what}", operation_id=f"get_{table.what}")
-    async def get(
-        pool: access.PoolName, name: Name, response: fastapi.Response, desk: access.Desk, _: access.Submitter
-    ) -> answers.Entry:
+    async def get(name: Name, of: access.PoolReader, response: fastapi.Response) -> answers.Entry:
         """Show an entry as it is stored."""
-        stored = await desk.catalog.get(pool)
+        stored = await of.desk.catalog.get(of.pool)
         versions.tag(response, stored.version)
         value = msgspec.to_builtins(table.entry(stored.pool, name))
         return answers.Entry(name=name, version=stored.version, value=value)

@@ -49,25 +49,13 @@ class TaskOutcomes(forms.Shown):
 
 
 def _attempt(of: Attempt) -> answers.Attempt:
-    return answers.Attempt(
-        task=of.task,
-        type=of.type,
-        tenant=of.tenant,
-        key=of.key or None,
-        resource=of.resource or None,
-        attempt=of.attempt,
-        outcome=of.outcome,
-        submitted=forms.time(of.submitted_us),
-        started=forms.time(of.started_us),
-        ended=forms.time_or_none(of.ended_us),
-        deadline=forms.time_or_none(of.deadline_us),
-        wait_s=of.wait_s,
+    return forms.shown(
+        answers.Attempt,
+        of,
         took_s=(of.ended_us - of.started_us) / 1e6 if of.ended_us else None,
         costs=dict(of.costs),
         actual=None if of.actual is None else dict(of.actual),
-        error=of.error or None,
         result=_text(of.result),
-        host=of.host,
     )
 
 
@@ -92,9 +80,7 @@ def _task(of: TaskStatus) -> answers.TaskStatus:
     responses={202: {"model": RECEIPT | TaskOutcomes, "description": "stored; of several tasks, each by itself"}},
     openapi_extra=schemas.body(submitted.SCHEMA),
 )
-async def submit_tasks(
-    pool: access.PoolName, request: fastapi.Request, desk: access.Desk, _: access.Submitter
-) -> answers.TaskReceipt | TaskOutcomes:
+async def submit_tasks(of: access.PoolReader, request: fastapi.Request) -> answers.TaskReceipt | TaskOutcomes:
     """Submit one task, or up to 500 at once. What the answer accepts is stored.
 
     A single task that the pool does not take is refused as a problem: with 422 `unknown_type` and `cost_above_limit`,
@@ -109,7 +95,7 @@ async def submit_tasks(
             given.append(body.submission())
         except (errors.InvalidPool, errors.InvalidMessage) as exc:
             given.append(exc)
-    sent = iter(await desk.submit(pool, [each for each in given if isinstance(each, Submission)]))
+    sent = iter(await of.desk.submit(of.pool, [each for each in given if isinstance(each, Submission)]))
     found = [next(sent) if isinstance(each, Submission) else each for each in given]
     if is_single or all(_is_unavailable(each) for each in found):
         first = found[0]
@@ -145,41 +131,36 @@ def _finite(wait_s: float | None) -> float | None:
 
 @router.get("")
 async def list_tasks(
-    pool: access.PoolName,
-    desk: access.Desk,
-    _: access.Submitter,
-    limit: forms.Limit = forms.DEFAULT_LIMIT,
-    cursor: forms.Cursor = "",
+    of: access.PoolReader,
+    at: forms.ListAt,
     resource: Annotated[queries.Text, fastapi.Query(description="only on this resource")] = "",
     type: Annotated[queries.Text, fastapi.Query(description="only of this task type")] = "",
     outcome: Annotated[Outcome | None, fastapi.Query(description="only with this outcome")] = None,
 ) -> Page[answers.Attempt]:
     """List attempts, and tasks that ended without one, the latest start first."""
-    await desk.check_known(pool)
-    of = f"tasks {pool} {resource} {type} {outcome}"
+    await of.desk.check_known(of.pool)
+    listed = f"tasks {of.pool} {resource} {type} {outcome}"
     before: tuple[int | None, str] = (None, "")
-    if cursor:
-        at, task = cursors.decode_marked(of, cursor, int, str)
-        before = int(at), str(task)
-    rows = await desk.records.latest(
-        pool,
-        limit=limit + 1,
+    if at.cursor:
+        started_us, task = cursors.decode_marked(listed, at.cursor, int, str)
+        before = int(started_us), str(task)
+    rows = await of.desk.records.latest(
+        of.pool,
+        limit=at.limit + 1,
         resource=resource,
         task_type=type,
         outcome=outcome or "",
         before_us=before[0],
         before_task=before[1],
     )
-    page = cursors.page(rows, limit, lambda row: (cursors.mark(of), row.started_us, row.task))
+    page = cursors.page(rows, at.limit, lambda row: (cursors.mark(listed), row.started_us, row.task))
     return forms.page(page, _attempt)
 
 
 @router.get("/{task:path}")
 async def get_task(
-    pool: access.PoolName,
     task: TaskId,
-    desk: access.Desk,
-    _: access.Submitter,
+    of: access.PoolReader,
     type: Annotated[queries.Text, fastapi.Query(description="the task's type, if the pool has many tenants")] = "",
     tenant: Annotated[queries.Text, fastapi.Query(description="the task's tenant, if the pool has many")] = "",
 ) -> answers.TaskStatus:
@@ -189,13 +170,11 @@ async def get_task(
     first 10,000. Give `type` and `tenant` for a pool with more than 100 of them together: else only tasks without a
     tenant are seen to wait.
     """
-    return _task(await desk.status(pool, task, type, tenant))
+    return _task(await of.desk.status(of.pool, task, type, tenant))
 
 
 @router.post("/{task:path}:cancel", status_code=202)
-async def cancel_task(
-    pool: access.PoolName, task: TaskId, desk: access.Desk, _: access.Submitter
-) -> answers.CancelAsked:
+async def cancel_task(task: TaskId, of: access.PoolReader) -> answers.CancelAsked:
     """Ask for a task not to be started. One that runs already goes on."""
-    await desk.cancel(pool, task)
+    await of.desk.cancel(of.pool, task)
     return answers.CancelAsked(id=task, cancel_asked=True)
