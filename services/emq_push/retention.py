@@ -8,27 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from emq.database import Database, database, schema
-from emq.runtime import errors
+from emq.database import Database, schema
+from emq.database.trimming import Trimmer, delete_some
 from emq.runtime.clock import Clock
 from emq_push.records import tables
 from emq_push.records.deliveries import PENDING
 from emq_push.records.schema import PUSH
 from emq_push.records.tenants import Tenants
 
-log = logging.getLogger(__name__)
-
 DEFAULT_S = 30 * 86_400.0
 """Thirty days, in seconds: for topics of no tenant, and tenants that say nothing."""
-
-EVERY_S = 600.0
-"""Seconds between two looks of all hosts together."""
 
 ROWS = 1_000
 """Most rows that one statement deletes, so that no write waits long for the database."""
@@ -37,7 +31,6 @@ TOPICS = 200
 """Topics that are looked at in one transaction."""
 
 PAUSE_S = 0.05
-_KEY = "push_trimmed"
 
 
 class Deleted(NamedTuple):
@@ -49,14 +42,15 @@ class Deleted(NamedTuple):
     is_full: bool
 
 
-class Retention:
-    """Looks at the tables once in `EVERY_S`, on one host at a time: the one that takes the turn in the database.
+class Retention(Trimmer):
+    """Deletes these rows.
 
     Args:
-        database: returns the database.
-        environment: the environment of the topics.
         known: returns those of the topics of some names that exist, also those that sleep.
     """
+
+    KEY = "push_trimmed"
+    WHAT = "records of attempts"
 
     def __init__(
         self,
@@ -65,40 +59,14 @@ class Retention:
         known: Callable[[Sequence[str]], Awaitable[Iterable[str]]],
         clock: Clock,
     ) -> None:
-        self._database = database
-        self._environment = environment
+        super().__init__(database, environment, clock)
         self._tenants = Tenants(environment)
         self._known = known
-        self._clock = clock
 
-    async def run(self) -> None:
-        """Keep deleting old rows. Ends by cancellation."""
-        while True:
-            try:
-                if await self.has_turn():
-                    await self.trim()
-            except errors.EMQError as exc:
-                log.debug("old records of attempts stay for now: %s", exc)  # the database has logged its failure
-            except Exception:
-                log.exception("old records of attempts stay for now")
-            await asyncio.sleep(EVERY_S / 10)
-
-    async def has_turn(self) -> bool:
-        """Take the turn; return False if a host had it within `EVERY_S`, or there are no tables."""
-        now_s = int(self._clock.now())
-
-        def take(connection: sa.Connection) -> bool:
-            if schema.revision(connection, PUSH) is None:
-                return False
-            if database.read_value(connection, self._environment, _KEY) > now_s - EVERY_S:
-                return False
-            # Of two hosts that come here at once, one gets a number above its own.
-            return database.next_value(connection, self._environment, _KEY, now_s) == now_s
-
-        return await self._database().run(take, deadline_s=database.QUICK_S)
+    def is_set_up(self, connection: sa.Connection) -> bool:
+        return schema.revision(connection, PUSH) is not None
 
     async def trim(self) -> int:
-        """Delete all rows that are too old, in small steps; return their number."""
         kept_s = await self._database().run(self._tenants.log_retentions_s, read_only=True)
         now, deleted = self._clock.now(), 0
         topics = [*(await self._names(tables.attempts) | await self._names(tables.deliveries))]
@@ -162,9 +130,7 @@ class Retention:
 
 
 def _delete(connection: sa.Connection, table: sa.Table, where: sa.ColumnElement[bool]) -> Deleted:
-    key = sa.tuple_(*table.primary_key.columns)
-    some = sa.select(*table.primary_key.columns).where(where).limit(ROWS)
-    rows = connection.execute(sa.delete(table).where(key.in_(some))).rowcount
+    rows = delete_some(connection, table, where, ROWS)
     return Deleted(rows, rows >= ROWS)
 
 

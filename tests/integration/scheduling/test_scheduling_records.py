@@ -314,7 +314,7 @@ async def test_one_host_at_a_time_has_the_turn(database: Database, environment: 
     first, second = (Retention(lambda: database, environment, clock) for _ in range(2))
     assert await first.has_turn()
     assert not await second.has_turn()
-    clock.advance(retention.EVERY_S + 1)
+    clock.advance(Retention.EVERY_S + 1)
     assert await second.has_turn()
 
 
