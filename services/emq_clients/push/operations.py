@@ -56,49 +56,30 @@ class Batch(TypedDict, total=False):
 # ------------------------------------------------------------------------------------------------------------- tenants
 
 
-def put_tenant(
-    tenant: str,
-    *,
-    qps: float,
-    name: str | None = None,
-    payload_retention_s: int | None = None,
-    log_retention_s: int | None = None,
-    delete_on_success: bool | None = None,
-) -> Request[answers.Tenant]:
+class TenantSettings(TypedDict, total=False):
+    """The settings of a tenant besides its rate, in seconds where they are times."""
+
+    name: str | None
+    payload_retention_s: int | None
+    log_retention_s: int | None
+    delete_on_success: bool | None
+
+
+def put_tenant(tenant: str, *, qps: float, **settings: Unpack[TenantSettings]) -> Request[answers.Tenant]:
     """Create a tenant, or change it; what is left out keeps its value, or gets its default in a new tenant.
 
     Args:
         tenant: an id of your own.
         qps: most deliveries started in a second, over all endpoints of the tenant.
     """
-    content = body(
-        qps=qps,
-        name=name,
-        payload_retention_s=payload_retention_s,
-        log_retention_s=log_retention_s,
-        delete_on_success=delete_on_success,
-    )
-    return Request("PUT", path("tenants", tenant), answers.Tenant, content)
+    return Request("PUT", path("tenants", tenant), answers.Tenant, body(qps=qps, **settings))
 
 
 def change_tenant(
-    tenant: str,
-    *,
-    qps: float | None = None,
-    name: str | None = None,
-    payload_retention_s: int | None = None,
-    log_retention_s: int | None = None,
-    delete_on_success: bool | None = None,
+    tenant: str, *, qps: float | None = None, **settings: Unpack[TenantSettings]
 ) -> Request[answers.Tenant]:
     """Change settings of a tenant that exists; what is left out keeps its value."""
-    content = body(
-        qps=qps,
-        name=name,
-        payload_retention_s=payload_retention_s,
-        log_retention_s=log_retention_s,
-        delete_on_success=delete_on_success,
-    )
-    return Request("PATCH", path("tenants", tenant), answers.Tenant, content)
+    return Request("PATCH", path("tenants", tenant), answers.Tenant, body(qps=qps, **settings))
 
 
 def tenant(tenant: str) -> Request[answers.Tenant]:
