@@ -16,8 +16,7 @@ from emq_push.records.endpoints import Endpoint, endpoint_of
 from emq_push.service.incoming import PLAIN, Incoming, Receipt, Request
 from emq_push.service.parts import Parts
 from emq_push.service.plans import Plan, Plans
-from emq_push.service.refusals import Conflict, Invalid, Refused
-from emq_push.service.scope import unknown_endpoint
+from emq_push.service.refusals import Conflict, Invalid, Refused, unknown_endpoint
 from emq_push.service.tenancy import unknown
 
 LEASE_US = 15_000_000

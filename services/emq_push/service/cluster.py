@@ -12,9 +12,9 @@ from emq.allocation.plan.drafting import NOBODY
 from emq.observe.snapshots import AgedSnapshot
 from emq.runtime import errors
 from emq_push.records import deliveries, endpoints
-from emq_push.service import scope
 from emq_push.service.host_facts import HostView
 from emq_push.service.parts import Parts
+from emq_push.service.reading import delivery_id, unknown_delivery
 from emq_push.service.refusals import Conflict, NotFound, TryAgain
 from emq_trace import lookup
 from emq_trace.lookup import Trace
@@ -116,10 +116,10 @@ class ClusterService:
 
     async def trace_delivery(self, tenant: str, id_: str) -> Trace:
         """Return the life of a delivery. Raises `NotFound`."""
-        endpoint, message = scope.delivery_id(id_)
+        endpoint, message = delivery_id(id_)
         rows = deliveries.Deliveries(self._parts.environment)
         if await self._parts.read(lambda c: rows.get(c, tenant, endpoint, message)) is None:
-            raise scope.unknown_delivery(id_)
+            raise unknown_delivery(id_)
         return await self.trace(message, endpoints.topic_of(tenant, endpoint))
 
 

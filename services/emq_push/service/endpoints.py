@@ -20,7 +20,7 @@ from emq_push.records.tenants import Tenant, Tenants
 from emq_push.service import endpoint_topics, matching, signing, tenancy
 from emq_push.service.parts import Parts
 from emq_push.service.reach import Reach
-from emq_push.service.refusals import Conflict, Invalid, NotFound, check_version, converted
+from emq_push.service.refusals import Conflict, Invalid, NotFound, check_version, converted, unknown_endpoint
 from emq_push.service.signing import Rotation, Signing
 from emq_push.service.tenancy import Tenancy
 from emq_push.service.topic_fields import TopicFields
@@ -234,7 +234,7 @@ class EndpointService:
         def mark(connection: sa.Connection) -> Endpoint:
             found = self._rows.find(connection, tenant, endpoint)
             if found is None:
-                raise unknown(endpoint)
+                raise unknown_endpoint(endpoint)
             check_version(f"endpoint {endpoint!r}", expected, found.changed_us)
             self._rows.save(connection, msgspec.structs.replace(found, is_going=True))
             self._tenant_rows.touch(connection, tenant, self._parts.now_us())
@@ -285,7 +285,7 @@ class EndpointService:
         owner = self._tenants.existing(connection, tenant)
         found = self._rows.find(connection, tenant, endpoint)
         if found is None or found.is_going:
-            raise unknown(endpoint)
+            raise unknown_endpoint(endpoint)
         return owner, found
 
     def audit(
@@ -301,7 +301,7 @@ class EndpointService:
         try:
             return await self._parts.app.catalog.get(endpoint.topic)
         except errors.UnknownTopic:
-            raise unknown(endpoint.id) from None
+            raise unknown_endpoint(endpoint.id) from None
 
     async def _live(self, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
         """Return endpoints with the fields that only their topics keep."""
@@ -338,7 +338,7 @@ class EndpointService:
             except errors.ChangedMeanwhile:
                 continue
             except errors.UnknownTopic:
-                raise unknown(endpoint) from None
+                raise unknown_endpoint(endpoint) from None
             except errors.InvalidTopic as exc:
                 raise Invalid("invalid_request", str(exc)) from exc
             await self.fit(tenant, endpoint)
@@ -367,7 +367,7 @@ class EndpointService:
         try:
             await change
         except errors.UnknownTopic:
-            raise unknown(endpoint) from None
+            raise unknown_endpoint(endpoint) from None
         return await self.get(tenant, endpoint)
 
     def _save(self, connection: sa.Connection, before: Endpoint, after: Endpoint) -> Endpoint:
@@ -411,7 +411,3 @@ class EndpointService:
             raise tenancy.unknown(owner.id) from None
         except errors.InvalidTopic as exc:
             raise Invalid("invalid_request", str(exc)) from exc
-
-
-def unknown(endpoint: str) -> NotFound:
-    return NotFound("unknown_endpoint", f"the tenant has no endpoint {endpoint[:80]!r}")

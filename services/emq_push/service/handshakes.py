@@ -14,9 +14,9 @@ from emq_push.attributes import URL
 from emq_push.records.endpoints import Endpoints, Handshake
 from emq_push.records.tenants import Tenants
 from emq_push.service import endpoint_topics
-from emq_push.service.endpoints import EndpointService, unknown
+from emq_push.service.endpoints import EndpointService
 from emq_push.service.parts import Parts
-from emq_push.service.refusals import NotFound
+from emq_push.service.refusals import NotFound, unknown_endpoint
 
 
 class HandshakeService:
@@ -46,7 +46,7 @@ class HandshakeService:
         try:
             await self._parts.app.publish(found.topic, b"", priority=priority, headers=headers, ttl_s=asking.TTL_S)
         except (errors.UnknownTopic, errors.TopicClosed):
-            raise unknown(endpoint) from None
+            raise unknown_endpoint(endpoint) from None
         return asked
 
     async def heard(self, answer: asking.Answer) -> None:

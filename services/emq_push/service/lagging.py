@@ -20,7 +20,6 @@ from emq_push.records.endpoints import topic_of
 from emq_push.service import states
 from emq_push.service.host_facts import HostFacts, HostView
 from emq_push.service.parts import Parts
-from emq_push.service.scope import Scope
 from emq_push.service.states import Hold
 
 WATCH_MS = 60_000
@@ -80,7 +79,6 @@ class LaggingService:
     def __init__(self, parts: Parts, hosts: HostView) -> None:
         self._parts = parts
         self._hosts = hosts
-        self._scope = Scope(parts)
         self._rows = Deliveries(parts.environment)
 
     async def lag(self, tenant: str, limit: int, cursor: str = "", endpoint: str = "") -> Page[EndpointLag]:
@@ -91,7 +89,7 @@ class LaggingService:
             InvalidCursor: the cursor is not one of this list.
         """
         page = await self._endpoints(f"lag {tenant}", tenant, limit, cursor, endpoint)
-        topics = await self._scope.topics({tenant, *(topic_of(tenant, id_) for id_ in page.rows)})
+        topics = await self._parts.topics({tenant, *(topic_of(tenant, id_) for id_ in page.rows)})
         mine = [t for id_ in page.rows if (t := topics.get(topic_of(tenant, id_))) is not None]
         counts = {found.topic: found for found in await backlog.of(self._parts.app.admin, mine)}
         facts, now_us = await self._hosts.now(), self._parts.now_us()
@@ -117,7 +115,7 @@ class LaggingService:
         app = self._parts.app
         await watches.note(app.database, self._parts.environment, tenant, self._parts.now_us() // 1000, WATCH_MS)
         page = await self._endpoints(f"rates {tenant}", tenant, limit, cursor, endpoint)
-        topics = await self._scope.topics({tenant, *(topic_of(tenant, id_) for id_ in page.rows)})
+        topics = await self._parts.topics({tenant, *(topic_of(tenant, id_) for id_ in page.rows)})
         facts, whole = await self._hosts.now(), topics.get(tenant)
         found = [_of_tenant(whole, facts)] if whole is not None and not cursor and not endpoint else []
         for id_ in page.rows:
@@ -129,10 +127,10 @@ class LaggingService:
 
     async def _endpoints(self, of: str, tenant: str, limit: int, cursor: str, endpoint: str) -> Page[str]:
         if endpoint:
-            await self._scope.check_endpoint(tenant, endpoint)
+            await self._parts.check_endpoint(tenant, endpoint)
             return Page([endpoint], "")
         after = str(cursors.decode_marked(of, cursor, str)[0]) if cursor else ""
-        ids = await self._scope.endpoints(tenant, after, limit + 1)
+        ids = await self._parts.endpoints(tenant, after, limit + 1)
         return cursors.page(ids, limit, lambda id_: (cursors.mark(of), id_))
 
 

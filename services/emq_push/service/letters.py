@@ -21,10 +21,9 @@ from emq_push.records import cursors, deliveries
 from emq_push.records.cursors import Page
 from emq_push.records.deliveries import Deliveries
 from emq_push.records.endpoints import topic_of
-from emq_push.service import scope
 from emq_push.service.parts import Parts
+from emq_push.service.reading import delivery_id
 from emq_push.service.refusals import Invalid
-from emq_push.service.scope import Scope
 
 LOOKED_AT = 2_000
 """Most letters that one page looks at; then the page ends, even if it is not full."""
@@ -105,7 +104,6 @@ class LetterService:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._scope = Scope(parts)
         self._rows = Deliveries(parts.environment)
 
     async def page(self, tenant: str, wanted: LetterFilter, limit: int, cursor: str = "") -> Page[DeadDelivery]:
@@ -156,7 +154,7 @@ class LetterService:
         _check_number(ids)
         by_endpoint: dict[str, set[str]] = {}
         for text in ids:
-            named = scope.delivery_id(text)
+            named = delivery_id(text)
             by_endpoint.setdefault(named.endpoint, set()).add(named.message)
         done: list[str] = []
         for endpoint, messages in by_endpoint.items():
@@ -180,7 +178,7 @@ class LetterService:
             raise Invalid("invalid_request", "say which letters: ids, an endpoint, a reason or a time", "")
         if ids:
             _check_number(ids)
-        named = {scope.delivery_id(text) for text in ids}
+        named = {delivery_id(text) for text in ids}
         n, looked = 0, 0
         batch: list[LaneSettle] = []
         async for topic, _, dead in self._letters(tenant, wanted, None):
@@ -238,12 +236,12 @@ class LetterService:
             most: about how many endpoints to look at.
         """
         if endpoint:
-            await self._scope.check_endpoint(tenant, endpoint)
-            yield list((await self._scope.topics({topic_of(tenant, endpoint)})).values())
+            await self._parts.check_endpoint(tenant, endpoint)
+            yield list((await self._parts.topics({topic_of(tenant, endpoint)})).values())
             return
         after, seen = first[:-1], 0
-        while seen < most and (ids := await self._scope.endpoints(tenant, after)):
-            topics = await self._scope.topics({topic_of(tenant, id_) for id_ in ids})
+        while seen < most and (ids := await self._parts.endpoints(tenant, after)):
+            topics = await self._parts.topics({topic_of(tenant, id_) for id_ in ids})
             found = [topics.get(topic_of(tenant, id_)) for id_ in ids if id_ >= first]
             yield [topic for topic in found if topic is not None]
             after, seen = ids[-1], seen + len(ids)

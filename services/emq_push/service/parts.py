@@ -10,11 +10,15 @@ import sqlalchemy as sa
 
 from emq import App
 from emq.topics.model import Topic
+from emq_push.records import tables
 from emq_push.records.audit_log import AuditLog, Entry
+from emq_push.records.endpoints import topic_of
 from emq_push.records.ids import Ids, Kind
 from emq_push.secrets import Secrets
+from emq_push.service.refusals import unknown_endpoint
 
 T = TypeVar("T")
+_t = tables.endpoints
 
 
 class Parts:
@@ -31,6 +35,7 @@ class Parts:
         self.app = app
         self.environment = str(app.settings.environment)
         self.secrets = Secrets.of_setting(app.settings)
+        self._mine = _t.c.environment == self.environment
         self._ids = Ids()
         self._audit_log = AuditLog(self.environment)
 
@@ -51,6 +56,20 @@ class Parts:
     async def write(self, fn: Callable[[sa.Connection], T]) -> T:
         """Run a transaction. Raises `DatabaseUnavailable`; then nothing was changed."""
         return await self.app.database.run(fn)
+
+    async def endpoints(self, tenant: str, after: str = "", limit: int = 100) -> list[str]:
+        """Return ids of a tenant's endpoints, in order, beginning behind `after`. Raises `DatabaseUnavailable`."""
+        where = (self._mine, _t.c.tenant == tenant, _t.c.endpoint > after)
+        query = sa.select(_t.c.endpoint).where(*where).order_by(_t.c.endpoint).limit(limit)
+        return await self.read(lambda c: [str(id_) for id_ in c.execute(query).scalars()])
+
+    async def check_endpoint(self, tenant: str, endpoint: str) -> None:
+        """Raise `NotFound` unless the tenant has this endpoint. Raises `DatabaseUnavailable`."""
+        where = (self._mine, _t.c.topic == topic_of(tenant, endpoint), _t.c.tenant == tenant)
+        query = sa.select(_t.c.endpoint).where(*where)
+        found = None if "\0" in endpoint else await self.read(lambda c: c.execute(query).scalar())
+        if found is None:
+            raise unknown_endpoint(endpoint)
 
     async def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return those of the topics that exist, by name. Raises `DatabaseUnavailable`."""

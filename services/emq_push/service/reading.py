@@ -11,10 +11,10 @@ from emq_push.records import cursors, deliveries, endpoints
 from emq_push.records.attempts import Attempt, Attempts
 from emq_push.records.cursors import Page
 from emq_push.records.deliveries import Deliveries, Delivery, Place, Selection
-from emq_push.service import scope, states
+from emq_push.service import states
 from emq_push.service.host_facts import HostView
 from emq_push.service.parts import Parts
-from emq_push.service.scope import Scope
+from emq_push.service.refusals import NotFound
 from emq_push.service.states import Hold, State
 
 LOOKED_AT = 2_000
@@ -69,13 +69,31 @@ class ShownDelivery(NamedTuple):
     hold: Hold
 
 
+class DeliveryId(NamedTuple):
+    """The id of a delivery: `<endpoint>:<message>`."""
+
+    endpoint: str
+    message: str
+
+
+def unknown_delivery(id_: str) -> NotFound:
+    return NotFound("unknown_delivery", f"there is no delivery {id_[:200]!r}")
+
+
+def delivery_id(text: str) -> DeliveryId:
+    """Take the id of a delivery apart. Raises `NotFound` for any other text."""
+    endpoint, colon, message = text.partition(":")
+    if not (endpoint and colon and message) or "\0" in text or "." in endpoint:
+        raise unknown_delivery(text)
+    return DeliveryId(endpoint, message)
+
+
 class ReadingService:
     """Lists deliveries and attempts. All methods raise `DatabaseUnavailable`."""
 
     def __init__(self, parts: Parts, hosts: HostView) -> None:
         self._parts = parts
         self._hosts = hosts
-        self._scope = Scope(parts)
         self._rows = Deliveries(parts.environment)
         self._attempts = Attempts(parts.environment)
 
@@ -122,10 +140,10 @@ class ReadingService:
 
     async def delivery(self, tenant: str, id_: str) -> ShownDelivery:
         """Return one delivery. Raises `NotFound`."""
-        endpoint, message = scope.delivery_id(id_)
+        endpoint, message = delivery_id(id_)
         row = await self._parts.read(lambda c: self._rows.get(c, tenant, endpoint, message))
         if row is None:
-            raise scope.unknown_delivery(id_)
+            raise unknown_delivery(id_)
         [shown] = await self.shown(tenant, [row])
         return shown
 
@@ -136,7 +154,7 @@ class ReadingService:
 
     async def attempts_at(self, tenant: str, endpoint: str, limit: int, cursor: str = "") -> Page[Attempt]:
         """Return the attempts at one endpoint, the newest first. Raises `NotFound`, `InvalidCursor`."""
-        await self._scope.check_endpoint(tenant, endpoint)
+        await self._parts.check_endpoint(tenant, endpoint)
         topic = endpoints.topic_of(tenant, endpoint)
         return await self._parts.read(lambda c: self._attempts.of_topic(c, topic, limit, cursor))
 
@@ -146,7 +164,7 @@ class ReadingService:
         if not pending:
             return [ShownDelivery(row, State(row.state), Hold("none")) for row in rows]
         facts, now_us = await self._hosts.now(), self._parts.now_us()
-        topics = await self._scope.topics({tenant, *pending})
+        topics = await self._parts.topics({tenant, *pending})
         holds = {name: states.hold_of(topics.get(name), topics.get(tenant), facts) for name in pending}
         flying = {name: min(n, MOST_IN_FLIGHT) for name in pending if (n := facts.in_flight(name))}
         last = await self._parts.read(lambda c: self._rows.last_due(c, flying, now_us)) if flying else {}

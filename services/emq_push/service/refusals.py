@@ -31,6 +31,10 @@ class NotFound(Refused):
     """There is no such thing, or the caller must not know of it. Correct the id."""
 
 
+def unknown_endpoint(endpoint: str) -> NotFound:
+    return NotFound("unknown_endpoint", f"the tenant has no endpoint {endpoint[:80]!r}")
+
+
 class Conflict(Refused):
     """The call does not fit the present state. Read the state again."""
 

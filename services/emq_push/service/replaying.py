@@ -18,7 +18,6 @@ from emq_push.records.deliveries import Count, Deliveries, Selection
 from emq_push.records.replays import Body, Replay, ReplayFilter, Replays
 from emq_push.service.parts import Parts
 from emq_push.service.refusals import Conflict, Invalid, NotFound
-from emq_push.service.scope import Scope
 
 MOST_OPEN = 10
 """Most replays of a tenant that have not ended."""
@@ -53,7 +52,6 @@ class ReplayService:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._scope = Scope(parts)
         self._rows = Replays(parts.environment)
         self._deliveries = Deliveries(parts.environment)
         self.on_ready: Callable[[], None] = lambda: None
@@ -160,8 +158,8 @@ class ReplayService:
         if chosen.since_us >= chosen.until_us:
             raise Invalid("invalid_request", "the time range is empty: its end must be after its begin", "/created_lt")
         if chosen.endpoint:
-            await self._scope.check_endpoint(tenant, chosen.endpoint)
-            topic = (await self._scope.topics({endpoints.topic_of(tenant, chosen.endpoint)})).values()
+            await self._parts.check_endpoint(tenant, chosen.endpoint)
+            topic = (await self._parts.topics({endpoints.topic_of(tenant, chosen.endpoint)})).values()
             names = next((t.priorities for t in topic), ())
             if wanted.priority and wanted.priority not in names:
                 text = f"priority {wanted.priority[:80]!r} is not one of the endpoint's: {', '.join(names)}"

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from emq.topics.model import State, Topic
-from emq_push.service.refusals import Invalid
-from emq_push.service.scope import unknown_endpoint
+from emq_push.service.refusals import Invalid, unknown_endpoint
 from emq_push.service.service import PushService
 from emq_web.pages import tenant_screen
 from emq_web.pages.changes import Change, Field, back
