@@ -15,25 +15,26 @@ import sqlalchemy as sa
 metadata = sa.MetaData()
 
 
-def _environment() -> sa.Column[str]:
-    return sa.Column("environment", sa.Text, primary_key=True)
+def _table(name: str, *columns: sa.schema.SchemaItem, rowid: bool = False) -> sa.Table:
+    """Return a table whose rows belong to an environment.
+
+    Args:
+        rowid: SQLite numbers its rows, as fits long rows and those that are written in any order.
+    """
+    environment = sa.Column("environment", sa.Text, primary_key=True)
+    return sa.Table(name, metadata, environment, *columns, sqlite_with_rowid=rowid)
 
 
-tenants = sa.Table(
+tenants = _table(
     "emq_push_tenants",
-    metadata,
-    _environment(),
     sa.Column("tenant", sa.Text, primary_key=True),
     sa.Column("body", sa.Text, nullable=False, comment="the tenant as JSON"),
     sa.Column("created_us", sa.BigInteger, nullable=False),
     sa.Column("changed_us", sa.BigInteger, nullable=False),
-    sqlite_with_rowid=False,
 )
 
-endpoints = sa.Table(
+endpoints = _table(
     "emq_push_endpoints",
-    metadata,
-    _environment(),
     sa.Column("topic", sa.Text, primary_key=True, comment="the endpoint's topic, <tenant>.<endpoint>"),
     sa.Column("tenant", sa.Text, nullable=False),
     sa.Column("endpoint", sa.Text, nullable=False, comment="its id, such as ep_..."),
@@ -41,13 +42,10 @@ endpoints = sa.Table(
     sa.Column("created_us", sa.BigInteger, nullable=False),
     sa.Column("changed_us", sa.BigInteger, nullable=False),
     sa.Index("emq_push_endpoints_tenant", "environment", "tenant", "endpoint"),
-    sqlite_with_rowid=False,
 )
 
-messages = sa.Table(
+messages = _table(
     "emq_push_messages",
-    metadata,
-    _environment(),
     sa.Column("tenant", sa.Text, primary_key=True),
     sa.Column("message", sa.Text, primary_key=True, comment="its id: the caller's own, or msg_..."),
     sa.Column("event_type", sa.Text, nullable=False),
@@ -64,12 +62,11 @@ messages = sa.Table(
         sqlite_where=sa.text("key IS NOT NULL"),
         postgresql_where=sa.text("key IS NOT NULL"),
     ),
+    rowid=True,
 )
 
-deliveries = sa.Table(
+deliveries = _table(
     "emq_push_deliveries",
-    metadata,
-    _environment(),
     sa.Column("topic", sa.Text, primary_key=True, comment="the endpoint's topic"),
     sa.Column("message", sa.Text, primary_key=True),
     sa.Column("tenant", sa.Text, nullable=False),
@@ -84,12 +81,11 @@ deliveries = sa.Table(
     sa.Index("emq_push_deliveries_state", "environment", "tenant", "state", "created_us", "topic", "message"),
     sa.Index("emq_push_deliveries_endpoint", "environment", "topic", "state", "created_us", "message"),
     sa.Index("emq_push_deliveries_message", "environment", "tenant", "message"),
+    rowid=True,
 )
 
-attempts = sa.Table(
+attempts = _table(
     "emq_push_attempts",
-    metadata,
-    _environment(),
     # Before the topic, since ids sort by time: what hosts write together lies together.
     sa.Column("message", sa.Text, primary_key=True),
     sa.Column("topic", sa.Text, primary_key=True),
@@ -103,33 +99,30 @@ attempts = sa.Table(
     sa.Column("host", sa.Text, nullable=False, comment="the EMQ host that made the attempt"),
     sa.Index("emq_push_attempts_started", "environment", "started_us"),
     sa.Index("emq_push_attempts_endpoint", "environment", "topic", "started_us", "message"),
+    rowid=True,
 )
 
-idempotency = sa.Table(
+idempotency = _table(
     "emq_push_idempotency",
-    metadata,
-    _environment(),
     sa.Column("tenant", sa.Text, primary_key=True),
     sa.Column("key", sa.Text, primary_key=True, comment="the caller's Idempotency-Key"),
     sa.Column("digest", sa.Text, nullable=False, comment="of the request's path and body"),
     sa.Column("answer", sa.Text, nullable=False, comment="as JSON; empty while the request is under way"),
     sa.Column("created_us", sa.BigInteger, nullable=False),
     sa.Index("emq_push_idempotency_created", "environment", "created_us"),
+    rowid=True,
 )
 
-unsent = sa.Table(
+unsent = _table(
     "emq_push_unsent",
-    metadata,
-    _environment(),
     sa.Column("id", sa.Text, primary_key=True, comment="of a batch of messages that were accepted together"),
     sa.Column("claimed_us", sa.BigInteger, nullable=False, comment="when a process last began to send them; 0: free"),
     sa.Column("body", sa.Text, nullable=False, comment="JSON: the ids of the messages by tenant"),
+    rowid=True,
 )
 
-keys = sa.Table(
+keys = _table(
     "emq_push_keys",
-    metadata,
-    _environment(),
     sa.Column("digest", sa.Text, primary_key=True, comment="SHA-256 of the key"),
     sa.Column("id", sa.Text, nullable=False),
     sa.Column("role", sa.Text, nullable=False, comment="admin, or for one tenant: read, send, manage"),
@@ -141,13 +134,10 @@ keys = sa.Table(
     sa.Column("kind", sa.Text, nullable=False, server_default="key", comment="key, or session: a browser's"),
     sa.Index("emq_push_keys_id", "environment", "id"),
     sa.Index("emq_push_keys_parent", "environment", "parent"),
-    sqlite_with_rowid=False,
 )
 
-replays = sa.Table(
+replays = _table(
     "emq_push_replays",
-    metadata,
-    _environment(),
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("tenant", sa.Text, nullable=False),
     sa.Column("state", sa.Text, nullable=False, comment="running, paused, cancelled or done"),
@@ -156,13 +146,10 @@ replays = sa.Table(
     sa.Column("changed_us", sa.BigInteger, nullable=False),
     sa.Index("emq_push_replays_tenant", "environment", "tenant", "created_us", "id"),
     sa.Index("emq_push_replays_state", "environment", "state"),
-    sqlite_with_rowid=False,
 )
 
-audit_log = sa.Table(
+audit_log = _table(
     "emq_push_audit_log",
-    metadata,
-    _environment(),
     sa.Column("created_us", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("tenant", sa.Text, nullable=False, comment="empty for changes of no tenant"),
@@ -171,5 +158,4 @@ audit_log = sa.Table(
     sa.Column("target", sa.Text, nullable=False),
     sa.Column("changes", sa.Text, nullable=False, comment="JSON, without secrets"),
     sa.Index("emq_push_audit_log_tenant", "environment", "tenant", "created_us", "id"),
-    sqlite_with_rowid=False,
 )

@@ -11,56 +11,32 @@ import sqlalchemy as sa
 metadata = sa.MetaData()
 
 
-def _environment() -> sa.Column[str]:
-    return sa.Column("environment", sa.Text, primary_key=True)
+def _table(name: str, *columns: sa.schema.SchemaItem) -> sa.Table:
+    """Return a table whose rows belong to a pool of an environment."""
+    keys = [sa.Column(key, sa.Text, primary_key=True) for key in ("environment", "pool")]
+    return sa.Table(name, metadata, *keys, *columns, sqlite_with_rowid=False)
 
 
-def _pool() -> sa.Column[str]:
-    return sa.Column("pool", sa.Text, primary_key=True)
-
-
-pools = sa.Table(
+pools = _table(
     "emq_scheduling_pools",
-    metadata,
-    _environment(),
-    _pool(),
     sa.Column("body", sa.Text, nullable=False, comment="the pool as JSON"),
     sa.Column("version", sa.BigInteger, nullable=False, comment="grows with each change, also after a deletion"),
     sa.Column("changed_us", sa.BigInteger, nullable=False),
-    sqlite_with_rowid=False,
 )
 
-versions = sa.Table(
+versions = _table(
     "emq_scheduling_versions",
-    metadata,
-    _environment(),
-    _pool(),
     sa.Column("version", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("body", sa.Text, nullable=False, comment="the pool as JSON; empty if that version is its deletion"),
     sa.Column("changed_us", sa.BigInteger, nullable=False),
-    sqlite_with_rowid=False,
 )
 
-tasks = sa.Table(
+tasks = _table(
     "emq_scheduling_tasks",
-    metadata,
-    _environment(),
-    _pool(),
-    sa.Column(
-        "started_us",
-        sa.BigInteger,
-        primary_key=True,
-        autoincrement=False,
-        comment="of the attempt; when the task ended if it never started",
-    ),
+    # When the task ended if it never started.
+    sa.Column("started_us", sa.BigInteger, primary_key=True, autoincrement=False, comment="of the attempt"),
     sa.Column("task", sa.Text, primary_key=True, comment="its id"),
-    sa.Column(
-        "attempt",
-        sa.Integer,
-        primary_key=True,
-        autoincrement=False,
-        comment="from 1; 0 if the task never started",
-    ),
+    sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False, comment="from 1; 0 if it never started"),
     sa.Column("resource", sa.Text, primary_key=True, comment="empty if the task never started"),
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("tenant", sa.Text, nullable=False, comment="empty for none"),
@@ -76,37 +52,24 @@ tasks = sa.Table(
     sa.Column("result", sa.LargeBinary, nullable=False, comment="its beginning"),
     sa.Column("host", sa.Text, nullable=False),
     sa.Index("emq_scheduling_tasks_task", "environment", "pool", "task"),
-    sqlite_with_rowid=False,
 )
 
-cancels = sa.Table(
+cancels = _table(
     "emq_scheduling_cancels",
-    metadata,
-    _environment(),
-    _pool(),
     sa.Column("task", sa.Text, primary_key=True),
     sa.Column("asked_us", sa.BigInteger, nullable=False),
     sa.Index("emq_scheduling_cancels_asked", "environment", "pool", "asked_us"),
-    sqlite_with_rowid=False,
 )
 
-snapshots = sa.Table(
+snapshots = _table(
     "emq_scheduling_snapshots",
-    metadata,
-    _environment(),
-    _pool(),
     sa.Column("body", sa.Text, nullable=False, comment="JSON, see emq_scheduling.records.snapshot"),
     sa.Column("at_us", sa.BigInteger, nullable=False),
-    sqlite_with_rowid=False,
 )
 
-usage = sa.Table(
+usage = _table(
     "emq_scheduling_usage",
-    metadata,
-    _environment(),
-    _pool(),
     sa.Column("resource", sa.Text, primary_key=True, comment="empty in the row that names the owner"),
     sa.Column("body", sa.Text, nullable=False, comment="JSON, see emq_scheduling.limits.usage; or the owner"),
     sa.Column("number", sa.BigInteger, nullable=False, comment="of the owner's latest save, in its row; else 0"),
-    sqlite_with_rowid=False,
 )
