@@ -69,14 +69,14 @@ async def list_messages(
 ) -> Page[answers.StoredMessage]:
     """List messages, the latest first."""
     selection = Selection(span.since_us, span.until_us, event_type, key)
-    page = await of.service.messages.page(of.tenant, selection, *at)
+    page = await of.service.reading.messages(of.tenant, selection, *at)
     return forms.page(page, _shown)
 
 
 @router.get("/{message}", response_model=None, responses={200: {"model": WHOLE}})
 async def get_message(message: MessageId, of: access.Reader) -> fastapi.Response:
     """Show a message with its payload and the ids of its deliveries."""
-    found = await of.service.messages.get(of.tenant, message)
+    found = await of.service.reading.message(of.tenant, message)
     # The payload goes out as it came in: decoding it could change its numbers.
     payload = None if found.payload is None else msgspec.Raw(found.payload)
     deliveries = [f"{endpoint_of(topic)}:{found.id}" for topic in found.topics]

@@ -1,4 +1,4 @@
-"""Deliveries and their attempts, as the service shows them."""
+"""Messages, deliveries and their attempts, as the service shows them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
+import sqlalchemy as sa
 
-from emq_push.records import cursors, deliveries, endpoints
+from emq_push.records import cursors, deliveries, endpoints, messages
+from emq_push.records.accepted import Accepted, Message
 from emq_push.records.attempts import Attempt, Attempts
 from emq_push.records.cursors import Page
 from emq_push.records.deliveries import Deliveries, Delivery, Place, Selection
+from emq_push.records.messages import Head, Messages
 from emq_push.service import states
 from emq_push.service.host_facts import HostView
 from emq_push.service.parts import Parts
 from emq_push.service.refusals import NotFound
 from emq_push.service.states import Hold, State
+from emq_push.service.tenancy import Tenancy
 
 LOOKED_AT = 2_000
 """Most rows that one page of a filtered list looks at; then the page ends, even if it is not full."""
@@ -89,13 +93,32 @@ def delivery_id(text: str) -> DeliveryId:
 
 
 class ReadingService:
-    """Lists deliveries and attempts. All methods raise `DatabaseUnavailable`."""
+    """Lists messages, deliveries and attempts. All methods raise `DatabaseUnavailable`."""
 
     def __init__(self, parts: Parts, hosts: HostView) -> None:
         self._parts = parts
         self._hosts = hosts
         self._rows = Deliveries(parts.environment)
         self._attempts = Attempts(parts.environment)
+        self._tenants = Tenancy(parts)
+        self._messages = Messages(parts.environment)
+        self._accepted = Accepted(parts.environment)
+
+    async def message(self, tenant: str, id_: str) -> Message:
+        """Return a message with its payload. Raises `NotFound`."""
+        found = await self._parts.read(lambda c: self._accepted.find(c, tenant, [id_]))
+        if id_ not in found:
+            raise NotFound("unknown_message", f"the tenant has no message {id_[:128]!r}")
+        return found[id_]
+
+    async def messages(self, tenant: str, selection: messages.Selection, limit: int, cursor: str = "") -> Page[Head]:
+        """Return messages, the latest first. Raises `InvalidCursor`, `NotFound`."""
+
+        def read(connection: sa.Connection) -> Page[Head]:
+            self._tenants.existing(connection, tenant)
+            return self._messages.page(connection, tenant, selection, limit, cursor)
+
+        return await self._parts.read(read)
 
     async def deliveries(
         self, tenant: str, wanted: DeliveryFilter, limit: int, cursor: str = ""

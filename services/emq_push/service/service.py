@@ -21,7 +21,6 @@ from emq_push.service.host_facts import HostView
 from emq_push.service.keys import KeyService
 from emq_push.service.lagging import LaggingService
 from emq_push.service.letters import LetterService
-from emq_push.service.messages import MessageService
 from emq_push.service.parts import Parts
 from emq_push.service.publishing import Publishing
 from emq_push.service.reach import Reach
@@ -42,9 +41,9 @@ class PushService:
 
     Attributes:
         parts: the app, its database, ids and the audit log.
-        tenants, endpoints, messages, erasing, publishing, examples, handshakes, keys: see their modules.
+        tenants, endpoints, erasing, publishing, examples, handshakes, keys: see their modules.
         hosts: what the hosts say of themselves.
-        reading, resending, replays, letters, lagging, cluster: deliveries and what became of them; see their modules.
+        reading, resending, replays, letters, lagging, cluster: messages, deliveries, what became of them; see there.
     """
 
     def __init__(self, app: App) -> None:
@@ -52,7 +51,6 @@ class PushService:
         self._reach = Reach(AddressFilter.of_settings(app.settings))
         self.endpoints = EndpointService(self.parts, self._reach)
         self.tenants = TenantService(self.parts, self.endpoints)
-        self.messages = MessageService(self.parts, self.tenants)
         self.erasing = Erasing(self.parts, self.tenants)
         self.publishing = Publishing(self.parts)
         self.examples = ExampleService(self.parts, self.endpoints, self.publishing)
