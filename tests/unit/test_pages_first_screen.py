@@ -123,7 +123,7 @@ def test_hosts_show_their_share_of_the_load_and_the_latest_moves_first() -> None
     one = host("h1", quota=300.0, plan=5, moves=(Move(10.0, 9, 0), Move(90.0, 0, 3)))
     two = host("h2", quota=100.0, plan=6, moves=(Move(91.0, 3, 0),))
     found = hosts_screen.of([AgedSnapshot(one, 1), AgedSnapshot(two, 1), AgedSnapshot(host("gone", quota=9.0), 99)])
-    assert [(row.host, row.share, row.load, row.behind) for row in found.rows] == [
+    assert [(row.seen.host.host, row.share, row.load, row.behind) for row in found.rows] == [
         ("h1", 0.75, 1.5, True),
         ("h2", 0.25, 0.5, False),
         ("gone", None, None, False),

@@ -6,11 +6,13 @@ carries the proof that the page was ours, and makes the change.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from starlette.responses import Response
 
+from emq_push.service.refusals import Invalid
 from emq_web.pages.rendering import segment
 from emq_web.pages.routing import Screen
 
@@ -63,3 +65,19 @@ class Change(NamedTuple):
 def back(screen: Screen, tenant: str, done: str) -> Response:
     """Send the browser to the tenant's page, which shows the text of a key of `DONE`."""
     return screen.go(f"/tenants/{segment(tenant)}?done={done}")
+
+
+def number_in(text: str) -> float:
+    """Return the number that somebody typed; one that no range holds if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def is_pause(form: Mapping[str, str]) -> bool:
+    """Return whether a form asks for a pause, or for its end. Raises `Invalid` if it says neither."""
+    to = form.get("to")
+    if to not in ("pause", "resume"):
+        raise Invalid("invalid_request", "Say whether to pause or to resume.")
+    return to == "pause"

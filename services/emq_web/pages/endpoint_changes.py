@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 from starlette.responses import Response
@@ -11,7 +10,7 @@ from emq.topics.model import State, Topic
 from emq_push.service.refusals import Invalid, unknown_endpoint
 from emq_push.service.service import PushService
 from emq_web.pages import tenant_screen
-from emq_web.pages.changes import Change, Field, back
+from emq_web.pages.changes import Change, Field, back, is_pause, number_in
 from emq_web.pages.gate import Visitor
 from emq_web.pages.rendering import number
 from emq_web.pages.routing import Screen, View, new_router
@@ -97,10 +96,7 @@ async def set_rate(tenant: str, screen: View) -> Response:
 
 
 def _qps(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
+    found = number_in(text)
     if not 0 < found <= 1e6:
         raise Invalid("invalid_request", f"A rate is a number above 0 and at most 1,000,000, not {text[:40]!r}.")
     return found
@@ -129,10 +125,7 @@ async def ask_pause(tenant: str, screen: View, endpoint: str = "") -> Response:
 async def set_paused(tenant: str, screen: View) -> Response:
     form = await screen.form()
     target = await _target(screen.service, screen.visitor, tenant, form.get("endpoint", ""), only_admin=False)
-    to = form.get("to")
-    if to not in ("pause", "resume"):
-        raise Invalid("invalid_request", "Say whether to pause or to resume.")
-    paused = to == "pause"
+    paused = is_pause(form)
     if target.endpoint:
         await screen.service.endpoints.set_paused(tenant, target.endpoint, paused, screen.visitor.actor)
     elif target.of.is_tenant:

@@ -7,22 +7,21 @@ tenants.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from emq.host.lag_parts import Part
-from emq.host.statistics import TroubledTopic
+from emq.host.statistics import HostStatistics, TroubledTopic
 from emq.host.watched_tenants import tenant_of
 from emq.observe import snapshots
 from emq.observe.snapshots import AgedSnapshot
 from emq.runtime import durations, plurals
+from emq_web.scheduling.verdicts import Verdict
 
 SHOWN = 50
 """Most tenants on the first screen."""
 
 STALE_LAG_S = 150.0
 """Age from which the counts of a host are not shown as the present backlog: more than two looks of a quiet host."""
-
-State = Literal["flowing", "trouble", "stopped", "unknown"]
 
 CAUSES = {
     "closed": "endpoint out of order",
@@ -39,16 +38,6 @@ OF_POOLS = ("full", "limited", "backlog")
 """Causes that are no trouble of a pool's topic: its tasks wait for the limits of the pool, whose page judges them."""
 
 _URGENCY = {cause: place for place, cause in enumerate(CAUSES)}
-
-
-class Verdict(NamedTuple):
-    """Attributes:
-    state: "flowing"; "trouble": it flows, and somebody should look; "stopped"; "unknown".
-    text: one line.
-    """
-
-    state: State
-    text: str
 
 
 class Place(NamedTuple):
@@ -247,8 +236,11 @@ def _notes(seen: Iterable[AgedSnapshot]) -> list[str]:
         if not s.live:
             lines.append(f"host {s.host.host} has been silent for {durations.brief(s.age_s)}")
             continue
-        clock = s.host.clock.trouble if s.host.clock is not None else None
-        for text in (s.host.store_unreachable, s.host.database_unreachable, clock):
-            if text:
-                lines.append(f"host {s.host.host}: {text}")
+        lines += [f"host {s.host.host}: {text}" for text in troubles_of(s.host)]
     return lines
+
+
+def troubles_of(host: HostStatistics) -> list[str]:
+    """Return what is wrong with a host that reports, in words."""
+    clock = host.clock.trouble if host.clock is not None else None
+    return [text for text in (host.store_unreachable, host.database_unreachable, clock) if text]

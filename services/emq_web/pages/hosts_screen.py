@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from emq.host.statistics import Move
 from emq.observe.snapshots import AgedSnapshot
+from emq_web.pages import first_screen
 
 SHOWN_MOVES = 20
 """Most moves on the page."""
@@ -19,23 +20,16 @@ class Row(NamedTuple):
         share: its part of all starts a second that live hosts may make, 0 to 1; None if it is not known.
         load: its share over an equal share; 1.0 is exactly that. None as `share`.
         behind: True if it follows an older plan than another host.
-        troubles: in words.
     """
 
-    host: str
-    live: bool
-    age_s: float
-    groups: int
-    quota: float
+    seen: AgedSnapshot
     share: float | None
     load: float | None
-    started_per_s: float
-    in_flight: int
-    buffered: int
-    loop_lag_s: float
-    uptime_s: float
     behind: bool
-    troubles: list[str]
+
+    @property
+    def troubles(self) -> list[str]:
+        return first_screen.troubles_of(self.seen.host)
 
 
 class HostMove(NamedTuple):
@@ -59,26 +53,8 @@ def of(seen: Sequence[AgedSnapshot]) -> Hosts:
     plan = max((host.plan for host in live), default=0)
     rows = []
     for s in seen:
-        host = s.host
-        share = host.quota / total if s.live and total else None
-        clock = host.clock.trouble if host.clock is not None else None
-        rows.append(
-            Row(
-                host.host,
-                s.live,
-                s.age_s,
-                host.groups,
-                host.quota,
-                share,
-                None if share is None else share * len(live),
-                host.rates.started,
-                host.in_flight,
-                host.buffered_messages,
-                host.loop_lag_s,
-                host.uptime_s,
-                s.live and host.plan < plan,
-                [text for text in (host.store_unreachable, host.database_unreachable, clock) if text],
-            )
-        )
+        share = s.host.quota / total if s.live and total else None
+        load = None if share is None else share * len(live)
+        rows.append(Row(s, share, load, s.live and s.host.plan < plan))
     moves = sorted((HostMove(s.host.host, m) for s in seen for m in s.host.moves), key=lambda m: -m.move.time)
     return Hosts(rows, moves[:SHOWN_MOVES])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 from starlette.responses import Response
 
@@ -12,7 +10,7 @@ from emq_push.service.refusals import Invalid, NotFound
 from emq_scheduling.model import Limit, Pool, Resource
 from emq_scheduling.pools import rules
 from emq_scheduling.records.snapshot import limit_key
-from emq_web.pages.changes import Change, Field
+from emq_web.pages.changes import Change, Field, is_pause, number_in
 from emq_web.pages.pools_screen import PERIODS
 from emq_web.pages.rendering import PREFIX, number, segment
 from emq_web.pages.routing import AdminView, Screen, new_router
@@ -86,11 +84,9 @@ async def ask_pause(pool: str, screen: AdminView, resource: str = "") -> Respons
 @router.post("/pools/{pool}/pause")
 async def set_paused(pool: str, screen: AdminView) -> Response:
     form = await screen.form()
-    to = form.get("to")
-    if to not in ("pause", "resume"):
-        raise Invalid("invalid_request", "Say whether to pause or to resume.")
-    await parts.set_paused(screen.desk, pool, form.get("resource", ""), to == "pause", screen.visitor.actor)
-    return _back(screen, pool, "resource_paused" if to == "pause" else "resource_resumed")
+    paused = is_pause(form)
+    await parts.set_paused(screen.desk, pool, form.get("resource", ""), paused, screen.visitor.actor)
+    return _back(screen, pool, "resource_paused" if paused else "resource_resumed")
 
 
 def _page(screen: Screen, pool: Pool, change: Change) -> Response:
@@ -141,10 +137,7 @@ def _left_without(pool: Pool, resource: str) -> list[str]:
 
 
 def _amount(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
+    found = number_in(text)
     if not 0 <= found <= MOST:
         raise Invalid("invalid_request", f"A limit is a number of units, 0 or more, not {text[:40]!r}.")
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from emq_scheduling.model import Limit, Pool, Resource
+from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.pools.catalog import Stored
 from emq_scheduling.records.snapshot import LimitView, ResourceView, Snapshot, TypeView, limit_key
 from emq_web.pages.rendering import number
@@ -63,41 +63,40 @@ class LimitRow(NamedTuple):
 class ResourceRow(NamedTuple):
     """Attributes:
     depth: number of its parents, at most `DEEPEST`.
-    running, started_per_s: None without a report.
-    closed: why it starts nothing; empty if it is open.
-    until: when it may be open again, in seconds since the epoch; 0 if unknown.
-    paused: by its own setting, so that somebody can resume it.
-    slowed: why its factor is below 1; empty if it is not.
+    view: None without a report.
     """
 
     name: str
     depth: int
-    limits: list[LimitRow]
-    takes: list[str]
-    running: int | None
-    started_per_s: float | None
-    binds: str
-    closed: str
-    until: float
-    factor: float
-    paused: bool
-    slowed: str = ""
+    resource: Resource
+    view: ResourceView | None
+
+    @property
+    def closed(self) -> str:
+        """Why it starts nothing; empty if it is open."""
+        return (self.view.closed if self.view else "") or ("paused" if self.resource.paused else "")
+
+    @property
+    def binds(self) -> str:
+        """The limit that is fully used, in words; empty for none."""
+        return _binding(self.view.binds) if self.view else ""
+
+    @property
+    def limits(self) -> list[LimitRow]:
+        seen = {} if self.view is None else {(each.name, each.per): each for each in self.view.limits}
+        return [_limit(each, seen.get((each.name, each.per))) for each in self.resource.limits]
 
 
 class TypeRow(NamedTuple):
     """Attributes:
     view: None without a report.
     arrivals: tasks submitted in a second; None without a report.
-    target_s: its longest wait; None without one.
-    is_late: its tasks wait for too long.
     """
 
     name: str
-    priority: int
+    kind: TaskType
     view: TypeView | None
     arrivals: float | None
-    target_s: float | None
-    is_late: bool
 
     @property
     def tenants(self) -> list[tuple[str, int]]:
@@ -140,7 +139,7 @@ def of(stored: Stored, snapshot: Snapshot | None, now: float, start: int = 0) ->
     views = {} if told is None else told.resources
     ordered = list(pool.tree())
     rows = [
-        _resource(pool.resources[name], name, min(depth, DEEPEST), views.get(name))
+        ResourceRow(name, min(depth, DEEPEST), pool.resources[name], views.get(name))
         for name, depth in ordered[start:][:SHOWN]
     ]
     after = start + SHOWN
@@ -158,36 +157,9 @@ def of(stored: Stored, snapshot: Snapshot | None, now: float, start: int = 0) ->
     )
 
 
-def limits_of(resource: Resource, view: ResourceView | None) -> list[LimitRow]:
-    """Return the limits of a resource with their use."""
-    seen = {} if view is None else {(each.name, each.per): each for each in view.limits}
-    return [_limit(each, seen.get((each.name, each.per))) for each in resource.limits]
-
-
 def _limit(limit: Limit, view: LimitView | None) -> LimitRow:
     amount, used = (limit.amount, None) if view is None else (view.amount, view.used)
     return LimitRow(limit_key(limit), limit.name, PERIODS[limit.per], amount, limit.amount, used)
-
-
-def _resource(resource: Resource, name: str, depth: int, view: ResourceView | None) -> ResourceRow:
-    limits, takes = limits_of(resource, view), list(resource.takes)
-    if view is None:
-        closed = "paused" if resource.paused else ""
-        return ResourceRow(name, depth, limits, takes, None, None, "", closed, 0.0, 1.0, resource.paused)
-    return ResourceRow(
-        name,
-        depth,
-        limits,
-        takes,
-        view.running,
-        view.started_per_s,
-        _binding(view.binds),
-        view.closed or ("paused" if resource.paused else ""),
-        view.closed_until,
-        view.factor,
-        resource.paused,
-        view.slowed,
-    )
 
 
 def _binding(text: str) -> str:
@@ -204,11 +176,9 @@ def _types(pool: Pool, told: Snapshot | None) -> list[TypeRow]:
     arrivals = {} if told is None else told.state.arrivals
     rows = []
     for name, kind in sorted(pool.types.items(), key=lambda item: item[1].priority):
-        view = views.get(name)
-        late = view is not None and verdicts.is_late(kind, view)
         come = arrivals.get(name)
         come = None if come is None else round(come, 3)  # an average, which never quite comes down to 0
-        rows.append(TypeRow(name, kind.priority, view, come, kind.longest_wait_s, late))
+        rows.append(TypeRow(name, kind, views.get(name), come))
     return rows
 
 

@@ -55,14 +55,9 @@ class DeliveryList(NamedTuple):
 class ReplayRow(NamedTuple):
     """A replay for the page; `actions` are those that the visitor may take now."""
 
-    id: str
+    replay: Replay
     state: str
-    replayed: int
     total: str
-    left_out: int
-    rate: float
-    created_us: int
-    trouble: str
     actions: tuple[str, ...]
 
 
@@ -175,6 +170,4 @@ def _row(one: Replay) -> ReplayRow:
     if one.state in OPEN and state in OPEN:
         actions = ("resume" if state == PAUSED else "pause", "cancel")
     total = number(body.total) + ("" if body.is_total_exact else " or more")
-    return ReplayRow(
-        one.id, state, body.replayed, total, body.left_out, body.rate_per_s, one.created_us, body.trouble, actions
-    )
+    return ReplayRow(one, state, total, actions)
