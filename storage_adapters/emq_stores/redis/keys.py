@@ -59,6 +59,7 @@ The last eight exist only for topics with a merge key, or for members that faile
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 
 from redis.crc import key_slot
 
@@ -89,32 +90,9 @@ class Shard:
     def log(self, queue: str) -> str:
         return self._log + queue
 
-    def waiting(self, slot: str) -> str:
-        return f"{self._tag}:waiting:{slot}"
-
-    def ranks(self, slot: str) -> str:
-        return f"{self._tag}:ranks:{slot}"
-
-    def prepared(self, slot: str) -> str:
-        return f"{self._tag}:prepared:{slot}"
-
-    def dead(self, slot: str) -> str:
-        return f"{self._tag}:dead:{slot}"
-
-    def body(self, slot: str) -> str:
-        return f"{self._tag}:body:{slot}"
-
-    def reason(self, slot: str) -> str:
-        return f"{self._tag}:reason:{slot}"
-
-    def named(self, slot: str) -> str:
-        return f"{self._tag}:named:{slot}"
-
-    def taken(self, slot: str) -> str:
-        return f"{self._tag}:taken:{slot}"
-
-    def taken_ms(self, slot: str) -> str:
-        return f"{self._tag}:taken_ms:{slot}"
+    def lane(self, lane: str, kinds: Iterable[str]) -> list[str]:
+        """Return keys of a lane, in the order of their kinds, such as "waiting"."""
+        return [f"{self._tag}:{kind}:{lane}" for kind in kinds]
 
     def ids(self, group: str) -> str:
         return f"{self._tag}:ids:{group}"
@@ -144,6 +122,15 @@ def shard_count(environment: str) -> str:
     return f"{{emq:{environment}}}:shards"
 
 
+STORE = ""
+"""The kind of key that holds the waiting members of a slot."""
+
+EVERY_KIND = (
+    *(STORE, "prepare", "dead", "emq", "body", "preparebody", "deadbody", "reason", "history", "retries"),
+    *("rests", "restscores"),
+)
+
+
 class SlotKeys:
     """The keys of one slot of a sorted topic; all are in the hash slot of `store`."""
 
@@ -152,62 +139,18 @@ class SlotKeys:
         prefix = "" if environment == "online" else f"{environment}:"
         self.store = f"{prefix}{topic}_{index}"
 
-    @property
-    def prepare(self) -> str:
-        return f"prepare{{{self.store}}}"
+    def of(self, kinds: Iterable[str]) -> list[str]:
+        """Return keys in the order of their kinds: the words before the brace, and `STORE`."""
+        return [f"{kind}{{{self.store}}}" if kind else self.store for kind in kinds]
 
     @property
-    def dead(self) -> str:
-        return f"dead{{{self.store}}}"
-
-    @property
-    def own(self) -> str:
-        return f"emq{{{self.store}}}"
-
-    @property
-    def body(self) -> str:
-        return f"body{{{self.store}}}"
-
-    @property
-    def preparebody(self) -> str:
-        return f"preparebody{{{self.store}}}"
-
-    @property
-    def deadbody(self) -> str:
-        return f"deadbody{{{self.store}}}"
-
-    @property
-    def reason(self) -> str:
-        return f"reason{{{self.store}}}"
-
-    @property
-    def history(self) -> str:
-        return f"history{{{self.store}}}"
-
-    @property
-    def retries(self) -> str:
-        return f"retries{{{self.store}}}"
-
-    @property
-    def rests(self) -> str:
-        return f"rests{{{self.store}}}"
-
-    @property
-    def restscores(self) -> str:
-        return f"restscores{{{self.store}}}"
-
-    @property
-    def everything(self) -> tuple[str, ...]:
+    def everything(self) -> list[str]:
         """Return all keys, in the order in which `slot_moves.lua` takes them."""
-        return (
-            *(self.store, self.prepare, self.dead, self.own, self.body),
-            *(self.preparebody, self.deadbody, self.reason, self.history, self.retries),
-            *(self.rests, self.restscores),
-        )
+        return self.of(EVERY_KIND)
 
 
 def slot_of_own(environment: str, key: str) -> str | None:
-    """Return the name of the slot whose `SlotKeys.own` this is; None if it belongs to another environment."""
+    """Return the name of the slot whose key of the kind "emq" this is; None if it belongs to another environment."""
     store = key.removeprefix("emq{").removesuffix("}")
     prefix, colon, rest = store.partition(":")
     if environment != "online":

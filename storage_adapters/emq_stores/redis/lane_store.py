@@ -34,6 +34,11 @@ from emq_stores.redis.refusals import not_owner
 from emq_stores.redis.server import Scripts
 from emq_stores.redis.spreading import each_shard, share_of, weight_of
 
+_KEYS_OF_ADD = ("waiting", "ranks", "body", "dead", "reason", "taken", "taken_ms", "ids", "named")
+_KEYS_OF_CLAIM = ("waiting", "ranks", "prepared", "body")
+_KEYS_OF_SETTLE = ("waiting", "ranks", "prepared", "body", "dead", "reason", "taken", "taken_ms", "named")
+_KEYS_OF_RECOVER = ("waiting", "ranks", "prepared")
+
 
 class RedisLanes:
     """See `emq.storage.lane_store.LaneStore`. Atomic per call and shard; the store sends a large call as several."""
@@ -53,9 +58,7 @@ class RedisLanes:
             keys = [shard.lane_armed, shard.fence, shard.woken, shard.sealed]
             args: list[Any] = [self.clock.now_us() // 1000]
             for add in chunk:
-                keys += (shard.waiting(add.lane), shard.ranks(add.lane), shard.body(add.lane))
-                keys += (shard.dead(add.lane), shard.reason(add.lane))
-                keys += (shard.taken(add.lane), shard.taken_ms(add.lane), shard.ids(add.lane), shard.named(add.lane))
+                keys += shard.lane(add.lane, _KEYS_OF_ADD)
                 epoch = -1 if add.epoch is None else add.epoch
                 args += (add.lane, add.id, epoch, add.body, add.due_ms, add.priority)
                 args += (add.reason or "", int(add.reason is not None), "" if add.since_ms is None else add.since_ms)
@@ -76,8 +79,7 @@ class RedisLanes:
             keys = [shard.lane_armed, shard.fence, shard.woken]
             args: list[Any] = [now_ms, shard.channel(self._instance), share]
             for claim in chunk:
-                keys += (shard.waiting(claim.lane), shard.ranks(claim.lane))
-                keys += (shard.prepared(claim.lane), shard.body(claim.lane))
+                keys += shard.lane(claim.lane, _KEYS_OF_CLAIM)
                 args += (claim.lane, claim.limit, claim.epoch, " ".join(map(str, claim.rooms)))
             answers = await self._server.run("lane_claim", keys, args)
             return [_claimed(claim, answer) for claim, answer in zip(chunk, answers, strict=True)]
@@ -89,9 +91,7 @@ class RedisLanes:
             keys = [shard.lane_armed, shard.fence, shard.woken, shard.sealed]
             args: list[Any] = [self.clock.now_us() // 1000, TAKEN_S * 1000, MOST_TAKEN, AHEAD_S * 1000]
             for s in chunk:
-                keys += (shard.waiting(s.lane), shard.ranks(s.lane), shard.prepared(s.lane))
-                keys += (shard.body(s.lane), shard.dead(s.lane), shard.reason(s.lane))
-                keys += (shard.taken(s.lane), shard.taken_ms(s.lane), shard.named(s.lane))
+                keys += shard.lane(s.lane, _KEYS_OF_SETTLE)
                 args += (s.lane, s.id, s.verdict.value, -1 if s.epoch is None else s.epoch)
                 args += (s.due_ms, s.priority, s.body, s.reason, int(s.for_good))
             answers = await self._server.run("lane_settle", keys, args)
@@ -106,7 +106,7 @@ class RedisLanes:
             keys = [shard.fence]
             args: list[Any] = [-1 if older_than_ms is None else older_than_ms]
             for lane, epoch in chunk:
-                keys += (shard.waiting(lane), shard.ranks(lane), shard.prepared(lane))
+                keys += shard.lane(lane, _KEYS_OF_RECOVER)
                 args += (lane, epoch)
             moved = await self._server.run("lane_recover", keys, args)
             return [not_owner(lane, epoch) if n == -1 else n for (lane, epoch), n in zip(chunk, moved, strict=True)]
@@ -115,8 +115,10 @@ class RedisLanes:
 
     async def inspect(self, lanes: Sequence[str]) -> list[LaneState]:
         async def one(shard: Shard, chunk: Sequence[str]) -> list[LaneState]:
-            keys = [key for lane in chunk for key in (shard.waiting(lane), shard.prepared(lane), shard.dead(lane))]
-            states = await self._server.run("lane_inspect", [shard.sealed, *keys], chunk)
+            keys = [shard.sealed]
+            for lane in chunk:
+                keys += shard.lane(lane, ("waiting", "prepared", "dead"))
+            states = await self._server.run("lane_inspect", keys, chunk)
             return [
                 LaneState(waiting, prepared, dead, None if due < 0 else due, sealed == 1)
                 for waiting, prepared, dead, due, sealed in states
@@ -128,7 +130,7 @@ class RedisLanes:
         async def one(shard: Shard, chunk: Sequence[Asked]) -> list[list[FoundEntry]]:
             keys, args = list[str](), list[Any]([MOST_FOUND, message.NONCE_LENGTH])
             for lane, id_, after in chunk:
-                keys += (shard.body(lane), shard.named(lane), shard.waiting(lane), shard.dead(lane))
+                keys += shard.lane(lane, ("body", "named", "waiting", "dead"))
                 args += (id_, after)
             answers = await self._server.run("lane_find", keys, args)
             return [_found(flat) for flat in answers]
@@ -139,7 +141,7 @@ class RedisLanes:
         self, lane: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES
     ) -> list[DeadEntry]:
         shard = self._shards[shard_of(lane, len(self._shards))]
-        keys = [shard.dead(lane), shard.body(lane), shard.reason(lane)]
+        keys = shard.lane(lane, ("dead", "body", "reason"))
         rows = await self._server.run("lane_dead", keys, [*after, limit, max_bytes])
         return [DeadEntry(lane, _text(id_), body or b"", _text(reason or b""), ms) for id_, body, reason, ms in rows]
 
@@ -147,7 +149,7 @@ class RedisLanes:
         self, lane: str, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES
     ) -> list[WaitingEntry]:
         shard = self._shards[shard_of(lane, len(self._shards))]
-        keys = [shard.waiting(lane), shard.ranks(lane), shard.body(lane)]
+        keys = shard.lane(lane, ("waiting", "ranks", "body"))
         flat = await self._server.run("lane_waiting", keys, [skip, skip + limit - 1, max_bytes])
         rows = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
         return [WaitingEntry(_text(id_), body or b"", _whole(due_ms), priority) for id_, body, due_ms, priority in rows]

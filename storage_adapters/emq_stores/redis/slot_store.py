@@ -28,7 +28,7 @@ from emq.storage.slot_store import (
     check_scores,
 )
 from emq_stores.redis import slot_requests
-from emq_stores.redis.keys import SlotKeys
+from emq_stores.redis.keys import EVERY_KIND, STORE, SlotKeys
 from emq_stores.redis.refusals import not_owner
 from emq_stores.redis.server import Scripts
 from emq_stores.redis.spreading import each_part, raise_if_none_was_served
@@ -113,8 +113,7 @@ class RedisSorted:
                 keys: list[str] = []
                 args: list[Any] = [*head, left_bytes]
                 for _, (slot, limit, epoch, until_ms) in part[:SLOTS]:
-                    k = self._keys(slot)
-                    keys += (k.store, k.prepare, k.own, k.body, k.preparebody, k.retries, k.history)
+                    keys += self._keys(slot).of(_KEYS_OF_CLAIM)
                     args += (slot_requests.backwards(slot), int(slot.apart), limit, epoch, until_ms)
                 replies = await self._server.run("slot_claim", keys, args)
                 done, part = part[: len(replies)], part[len(replies) :]
@@ -145,7 +144,7 @@ class RedisSorted:
 
         async def settle(part: Sequence[slot_requests.Group]) -> None:
             places = [(g, place) for g in part for place in g.places]
-            marks = await self._run("slot_settle", part, _EVERY_KEY, _RULE, [self.clock.now_us() // 1000])
+            marks = await self._run("slot_settle", part, EVERY_KIND, _RULE, [self.clock.now_us() // 1000])
             for (group, place), mark in zip(places, marks, strict=True):
                 epoch = settles[place].epoch
                 answers[place] = not_owner(group.slot.name, epoch) if mark == -1 else mark == 1
@@ -216,8 +215,7 @@ class RedisSorted:
                 part = left[start : start + SLOTS]
                 keys: list[str] = []
                 for _, slot in part:
-                    k = self._keys(slot)
-                    keys += (k.store, k.prepare, k.dead, k.rests)
+                    keys += self._keys(slot).of((STORE, "prepare", "dead", "rests"))
                 replies = await self._server.run(
                     "slot_inspect", keys, [now_ms, *(slot_requests.backwards(s) for _, s in part)]
                 )
@@ -236,16 +234,14 @@ class RedisSorted:
         self, slot: Slot, after: tuple[int, bytes] = (0, b""), limit: int = 100, max_bytes: int = PAGE_BYTES
     ) -> list[DeadMember]:
         """See `SortedStore.dead`."""
-        k = self._keys(slot)
-        args = [*after, min(limit, PAGE), max_bytes]
-        rows = await self._server.run("slot_dead", [k.dead, k.deadbody, k.reason], args)
+        keys = self._keys(slot).of(("dead", "deadbody", "reason"))
+        rows = await self._server.run("slot_dead", keys, [*after, min(limit, PAGE), max_bytes])
         return [slot_requests.dead_member(slot, row) for row in rows]
 
     async def waiting(self, slot: Slot, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES) -> list[Waiting]:
         """See `SortedStore.waiting`."""
-        k = self._keys(slot)
         args = [slot_requests.backwards(slot), skip, min(limit, PAGE), max_bytes]
-        page, records = await self._server.run("slot_waiting", [k.store, k.body], args)
+        page, records = await self._server.run("slot_waiting", self._keys(slot).of((STORE, "body")), args)
         found: list[Waiting] = []
         for member, score, record in zip(page[::2], slot_requests.numbers(page[1::2]), records, strict=True):
             merged, note, body = slot_requests.unpacked(member, record)
@@ -256,7 +252,7 @@ class RedisSorted:
         self,
         script: str,
         groups: Sequence[slot_requests.Group],
-        keys_of: Callable[[SlotKeys], Sequence[str]],
+        kinds: Sequence[str],
         rule_of: Callable[[slot_requests.Group], Sequence[Any]],
         first: Sequence[Any] = (),
         durability: Durability = Durability.ACCEPTED,
@@ -264,14 +260,14 @@ class RedisSorted:
         """Run a script for groups of requests, and return its answer.
 
         Args:
-            keys_of: returns the keys of a slot that the script takes.
+            kinds: the kinds of keys of a slot that the script takes.
             rule_of: returns the arguments that the requests of a group share.
             first: arguments ahead of those of the groups.
         """
         keys: list[str] = []
         args: list[Any] = [*first]
         for g in groups:
-            keys += keys_of(self._keys(g.slot))
+            keys += self._keys(g.slot).of(kinds)
             args += (g.slot.address, slot_requests.backwards(g.slot), *rule_of(g), len(g.places))
             args += g.args
         answer: list[Any] = await self._server.run(script, keys, args, durability)
@@ -288,10 +284,10 @@ class RedisSorted:
         return list(parts.values())
 
 
-_KEYS_OF_ADD = attrgetter("store", "prepare", "own", "retries")
-_KEYS_OF_MERGE = attrgetter("store", "prepare", "own", "body")
-_KEYS_OF_ACK = attrgetter("store", "prepare", "own", "preparebody", "history", "retries", "rests")
-_EVERY_KEY = attrgetter("everything")
+_KEYS_OF_ADD = (STORE, "prepare", "emq", "retries")
+_KEYS_OF_MERGE = (STORE, "prepare", "emq", "body")
+_KEYS_OF_CLAIM = (STORE, "prepare", "emq", "body", "preparebody", "retries", "history")
+_KEYS_OF_ACK = (STORE, "prepare", "emq", "preparebody", "history", "retries", "rests")
 _RULE = attrgetter("rule")
 
 
