@@ -22,6 +22,7 @@ from redis.crc import key_slot
 
 from emq.runtime import errors
 from emq.storage.durability import Durability
+from emq_stores.redis.damage import Scripts
 from emq_stores.redis.failures import translated
 from emq_stores.redis.node_pipeline import NodePipeline
 from emq_stores.redis.scripts import Script, script
@@ -37,24 +38,24 @@ they cost the others no time."""
 PAUSES_S = (0.005, 0.01, 0.02, 0.05, 0.1)
 
 
-class ClusterServer:
-    """See `emq_stores.redis.server.Scripts`."""
+class ClusterServer(Scripts):
+    """See `emq_stores.redis.damage.Scripts`."""
 
     followed = True
 
     def __init__(self, topology: Topology, url: str) -> None:
+        super().__init__()
         self._topology = topology
         self._url = url
 
-    async def run(
+    async def _run(
         self,
         name: str,
         keys: Sequence[str],
         args: Iterable[Any],
-        durability: Durability = Durability.ACCEPTED,
-        *,
-        allow_oom: bool = False,
-        outlives: bool = False,
+        durability: Durability,
+        allow_oom: bool,
+        outlives: bool,
     ) -> Any:
         known = script(name, allow_oom, sharded=True)
         call = _Redirected(self._topology, hash_slot(keys[0]), self._url, durability, outlives)

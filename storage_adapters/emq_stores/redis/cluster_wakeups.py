@@ -24,9 +24,9 @@ import redis.asyncio.client
 
 from emq.runtime import errors
 from emq_stores.redis.cluster import hash_slot
+from emq_stores.redis.damage import Scripts
 from emq_stores.redis.failures import TRANSPORT
 from emq_stores.redis.keys import Shard
-from emq_stores.redis.server import Scripts
 from emq_stores.redis.topology import Topology
 from emq_stores.redis.wakeups import RECONNECT_S, SUBSCRIBE_S, SWEEP_S, sweep
 

@@ -8,6 +8,7 @@ call until the entries of the damaged key are alone; see `emq_stores.redis.sprea
 
 from __future__ import annotations
 
+import abc
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
@@ -16,7 +17,6 @@ from emq.runtime import errors
 from emq.storage.durability import Durability
 from emq_stores.redis.failures import MetWrongType
 from emq_stores.redis.keys import expected_type, is_shared
-from emq_stores.redis.server import Scripts
 
 LOOK_AGAIN_S = 1.0
 """Least seconds between two looks at a key that is known to be damaged."""
@@ -31,17 +31,18 @@ class SharedKeyDamaged(errors.KeyDamaged):
     """The key belongs to all queues of a storage shard, so no entry of the call can be served."""
 
 
-class GuardedScripts:
-    """See `emq_stores.redis.server.Scripts`. Wraps another `Scripts`, and names keys of a wrong type in errors.
+class Scripts(abc.ABC):
+    """Runs the Lua scripts, on one server or on the servers of a cluster; names keys of a wrong type in errors.
 
     Attributes:
+        followed: True if a replica may take over from a server.
         damaged: damaged key -> the type that was found there, and the monotonic time of that look, in seconds.
     """
 
-    def __init__(self, scripts: Scripts) -> None:
-        self.followed = scripts.followed
+    followed: bool
+
+    def __init__(self) -> None:
         self.damaged: dict[str, tuple[str, float]] = {}
-        self._scripts = scripts
 
     async def run(
         self,
@@ -53,16 +54,25 @@ class GuardedScripts:
         allow_oom: bool = False,
         outlives: bool = False,
     ) -> Any:
-        """See `Scripts.run`.
+        """Run one script, in one round trip unless the server has never seen the script.
+
+        Args:
+            keys: at least one; all in one hash slot.
+            allow_oom: run the script on a full server too, because it helps to drain the server.
+            outlives: True if the caller acts on the answer elsewhere, so that the script's writes should not be lost
+                when a replica takes over; see `Confirm.FOLLOWED`.
 
         Raises:
             KeyDamaged: a key of the call holds a value of a foreign type; nothing was applied.
-            OutcomeUnknown: also if a call that writes met the damaged key in the middle.
+            StoreFull: the server is out of memory; nothing was applied.
+            OutcomeUnknown: the connection broke, the replica or disk did not confirm in time, or a call that writes met
+                a damaged key in the middle.
+            StoreUnavailable: nobody could reach the server, or it refused the call; nothing was applied.
         """
         if self.damaged and not self.damaged.keys().isdisjoint(keys):
             await self._refuse([key for key in keys if key in self.damaged])
         try:
-            return await self._scripts.run(name, keys, args, durability, allow_oom=allow_oom, outlives=outlives)
+            return await self._run(name, keys, args, durability, allow_oom, outlives)
         except MetWrongType as exc:
             found = await self._find(list(dict.fromkeys(keys)))
             if not found or name not in READING:
@@ -70,13 +80,25 @@ class GuardedScripts:
                 raise errors.OutcomeUnknown(f"a call ended in the middle: {told}") from exc
             raise _error(*found[0]) from exc
 
-    async def command(self, *call: Any) -> Any:
-        """See `Scripts.command`."""
-        return await self._scripts.command(*call)
+    @abc.abstractmethod
+    async def _run(
+        self,
+        name: str,
+        keys: Sequence[str],
+        args: Iterable[Any],
+        durability: Durability,
+        allow_oom: bool,
+        outlives: bool,
+    ) -> Any:
+        """See `run`; a key of a wrong type is `MetWrongType`."""
 
+    @abc.abstractmethod
+    async def command(self, *call: Any) -> Any:
+        """Run one plain command. Its second word is its key, if it has a key. Errors as for `run`."""
+
+    @abc.abstractmethod
     def scan(self, pattern: str) -> AsyncIterator[str]:
-        """See `Scripts.scan`."""
-        return self._scripts.scan(pattern)
+        """Yield all keys that match, some perhaps twice; for administration. Errors as for `run`."""
 
     async def _refuse(self, keys: Sequence[str]) -> None:
         """Raise `KeyDamaged` for the first of the keys that is still damaged."""
@@ -90,7 +112,7 @@ class GuardedScripts:
 
     async def _find(self, keys: list[str]) -> list[tuple[str, str]]:
         """Look at the types of keys; remember the wrong ones, and return each with the type that was found."""
-        types = await self._scripts.run("types", keys, ())
+        types = await self._run("types", keys, (), Durability.ACCEPTED, False, False)
         wrong = []
         for key, answer in zip(keys, types, strict=True):
             found = answer.decode() if isinstance(answer, bytes) else str(answer)

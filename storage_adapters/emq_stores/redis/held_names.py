@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from emq.storage.store import Holding
+from emq_stores.redis.damage import Scripts
 from emq_stores.redis.keys import slot_of_own
-from emq_stores.redis.server import Scripts
 
 LANES = ("waiting", "prepared", "dead")
 

@@ -28,10 +28,10 @@ from emq.storage.lane_store import (
 )
 from emq.storage.slot_store import PAGE_BYTES
 from emq_stores.redis import slot_requests
+from emq_stores.redis.damage import Scripts
 from emq_stores.redis.keys import Shard, shard_of
 from emq_stores.redis.log_store import QUEUE_CHUNK
 from emq_stores.redis.refusals import not_owner
-from emq_stores.redis.server import Scripts
 from emq_stores.redis.spreading import each_shard, share_of, weight_of
 
 _KEYS_OF_ADD = ("waiting", "ranks", "body", "dead", "reason", "taken", "taken_ms", "ids", "named")

@@ -16,9 +16,9 @@ from emq.storage.durability import Durability
 from emq.storage.log_store import REPEATED, Batch, Bounds, Put, Read, Trim, messages_lost, new_incarnation, queue_sealed
 from emq.storage.marks import Mark
 from emq.storage.names import group_of
+from emq_stores.redis.damage import Scripts
 from emq_stores.redis.keys import Shard, shard_of
 from emq_stores.redis.refusals import not_owner
-from emq_stores.redis.server import Scripts
 from emq_stores.redis.spreading import WEIGHT_BYTES, each_shard, share_of
 
 PUT_CHUNK = 1_000

@@ -15,11 +15,11 @@ from emq.runtime.environment import Environment
 from emq_stores.redis.address import Address, parsed
 from emq_stores.redis.cluster import ClusterServer, hash_slot
 from emq_stores.redis.cluster_wakeups import ClusterWakeUps
-from emq_stores.redis.damage import GuardedScripts
+from emq_stores.redis.damage import Scripts
 from emq_stores.redis.keys import Shard, cluster_shards, shard_count
 from emq_stores.redis.packing import pack_in_c
 from emq_stores.redis.sentinels import OneAtATime
-from emq_stores.redis.server import Scripts, Server
+from emq_stores.redis.server import Server
 from emq_stores.redis.store import Location, RedisStore
 from emq_stores.redis.topology import Topology
 from emq_stores.redis.wakeups import ServerWakeUps
@@ -68,11 +68,10 @@ async def open_store(url: str, environment: Environment) -> RedisStore:
 async def _open_server(address: Address, environment: str) -> RedisStore:
     sentinels = _sentinels(address) if address.kind == "sentinel" else None
     client = _master(sentinels, address) if sentinels else _client(address, *address.hosts[0])
-    plain = Server(client, address.shown, followed=sentinels is not None)
-    server = GuardedScripts(plain)
+    server = Server(client, address.shown, followed=sentinels is not None)
 
     async def disconnect() -> None:
-        await plain.patience.close()
+        await server.patience.close()
         await client.aclose()
         if sentinels is not None:
             await sentinels.aclose()
@@ -92,7 +91,7 @@ async def _open_server(address: Address, environment: str) -> RedisStore:
 async def _open_cluster(address: Address, environment: str) -> RedisStore:
     seeds = [f"{host}:{port}" for host, port in address.hosts]
     topology = Topology(seeds, lambda host, port: _client(address, host, port), address.shown)
-    server = GuardedScripts(ClusterServer(topology, address.shown))
+    server = ClusterServer(topology, address.shown)
     try:
         await topology.refresh()
         key = shard_count(environment)

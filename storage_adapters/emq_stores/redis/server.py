@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import redis.asyncio
 import redis.exceptions
@@ -12,52 +12,13 @@ import redis.exceptions
 from emq.runtime import errors
 from emq.storage.durability import Durability
 from emq_stores.redis.confirmation import Confirm, Confirmations
+from emq_stores.redis.damage import Scripts
 from emq_stores.redis.failures import translated
 from emq_stores.redis.scripts import script
 from emq_stores.redis.server_patience import Patience, sending_s
 
 SCAN_KEYS = 1_000
 """Keys at which a server looks in one step of a scan; about a millisecond."""
-
-
-class Scripts(Protocol):
-    """Runs the Lua scripts, on one server or on the servers of a cluster.
-
-    Attributes:
-        followed: True if a replica may take over from a server.
-    """
-
-    followed: bool
-
-    async def run(
-        self,
-        name: str,
-        keys: Sequence[str],
-        args: Iterable[Any],
-        durability: Durability = Durability.ACCEPTED,
-        *,
-        allow_oom: bool = False,
-        outlives: bool = False,
-    ) -> Any:
-        """Run one script, in one round trip unless the server has never seen the script.
-
-        Args:
-            keys: at least one; all in one hash slot.
-            allow_oom: run the script on a full server too, because it helps to drain the server.
-            outlives: True if the caller acts on the answer elsewhere, so that the script's writes should not be lost
-                when a replica takes over; see `Confirm.FOLLOWED`.
-
-        Raises:
-            StoreFull: the server is out of memory; nothing was applied.
-            OutcomeUnknown: the connection broke, or the replica or disk did not confirm in time.
-            StoreUnavailable: nobody could reach the server, or it refused the call; nothing was applied.
-        """
-
-    async def command(self, *call: Any) -> Any:
-        """Run one plain command. Its second word is its key, if it has a key. Errors as for `run`."""
-
-    def scan(self, pattern: str) -> AsyncIterator[str]:
-        """Yield all keys that match, some perhaps twice; for administration. Errors as for `run`."""
 
 
 async def scanned(command: Callable[..., Awaitable[Any]], pattern: str) -> AsyncIterator[str]:
@@ -71,7 +32,7 @@ async def scanned(command: Callable[..., Awaitable[Any]], pattern: str) -> Async
             return
 
 
-class Server:
+class Server(Scripts):
     """See `Scripts`. The client's own retries must be off: a repeated put would append twice.
 
     Args:
@@ -79,21 +40,21 @@ class Server:
     """
 
     def __init__(self, client: redis.asyncio.Redis, url: str, followed: bool = False) -> None:
+        super().__init__()
         self.client = client
         self.followed = followed
         self._url = url
         self._confirmations = Confirmations(url, followed)
         self.patience = Patience(url, lambda: client.execute_command("PING"))  # type: ignore[no-untyped-call]
 
-    async def run(
+    async def _run(
         self,
         name: str,
         keys: Sequence[str],
         args: Iterable[Any],
-        durability: Durability = Durability.ACCEPTED,
-        *,
-        allow_oom: bool = False,
-        outlives: bool = False,
+        durability: Durability,
+        allow_oom: bool,
+        outlives: bool,
     ) -> Any:
         digest, text = script(name, allow_oom)
         call = [digest, len(keys), *keys, *args]

@@ -28,9 +28,9 @@ from emq.storage.slot_store import (
     check_scores,
 )
 from emq_stores.redis import slot_requests
+from emq_stores.redis.damage import Scripts
 from emq_stores.redis.keys import EVERY_KIND, STORE, SlotKeys
 from emq_stores.redis.refusals import not_owner
-from emq_stores.redis.server import Scripts
 from emq_stores.redis.spreading import each_part, raise_if_none_was_served
 
 MEMBERS = 2_000

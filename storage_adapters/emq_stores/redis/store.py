@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from emq.runtime.clock import Clock
 from emq.storage.store import Holding
+from emq_stores.redis.damage import Scripts
 from emq_stores.redis.held_names import held
 from emq_stores.redis.keys import Shard
 from emq_stores.redis.lane_store import RedisLanes
 from emq_stores.redis.log_store import RedisLogStore
-from emq_stores.redis.server import Scripts
 from emq_stores.redis.slot_store import RedisSorted
 from emq_stores.redis.wakeups import WakeUps
 

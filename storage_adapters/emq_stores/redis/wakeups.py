@@ -11,9 +11,9 @@ from typing import Protocol
 import redis.asyncio
 
 from emq.runtime import errors
+from emq_stores.redis.damage import Scripts
 from emq_stores.redis.failures import TRANSPORT
 from emq_stores.redis.keys import Shard
-from emq_stores.redis.server import Scripts
 
 SWEEP_S = 2.0
 """Seconds between two sweeps for lost wake-ups; a sweep is one call for each shard, for any number of queues."""
