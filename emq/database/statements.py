@@ -1,4 +1,4 @@
-"""SQL files: one statement each, in a directory for each dialect."""
+"""SQL files: one statement each, in a directory for each dialect, or beside these if the dialects share its text."""
 
 from __future__ import annotations
 
@@ -24,8 +24,14 @@ _PYTHON_TYPES: dict[str, Callable[[Any], object]] = {
 
 @functools.cache
 def read(package: str, dialect: str, name: str) -> str:
-    """The statement in `<package>/sql/<dialect>/<name>.sql`, without its comments (they may name parameters)."""
-    file = importlib.resources.files(package).joinpath("sql", dialect, f"{name}.sql")
+    """The statement in `<package>/sql/<dialect>/<name>.sql`, or in `<package>/sql/<name>.sql`, for both dialects.
+
+    Its comments are left out; they may name parameters.
+    """
+    directory = importlib.resources.files(package).joinpath("sql")
+    file = directory.joinpath(dialect, f"{name}.sql")
+    if not file.is_file():
+        file = directory.joinpath(f"{name}.sql")
     lines = file.read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if not line.startswith("--"))
 

@@ -1,2 +1,0 @@
--- The names of the queues that hold messages.
-SELECT name FROM store_queues WHERE environment = :environment AND tail > head ORDER BY name
