@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emq.runtime import errors, plurals
+from emq.runtime import errors
 from emq.storage.durability import Durability
 from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost, queue_sealed, spread
 from emq.storage.marks import Mark
 from emq.storage.names import group_of
+from emq_stores import refusals
 from emq_stores.memory.wakeups import Wakeups
 from emq_stores.memory.world import FIRST_OFFSET, Queue, World
 
@@ -58,11 +59,7 @@ class MemoryLog:
         if put.drop_oldest and excess <= queue.held():
             queue.drop_oldest(excess)
             return None
-        return errors.TopicFull(
-            f"group {group_of(put.queue)!r} holds {held} of at most {plurals.count(put.max_length, 'message')}, "
-            f"{count} more "
-            f"{'does' if count == 1 else 'do'} not fit; wait for its consumers or raise max_length"
-        )
+        return refusals.full(f"group {group_of(put.queue)!r}", held, put.max_length, count)
 
     async def get(self, queue: str, offset: int) -> bytes | None:
         """See `LogStore.get`."""

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from operator import itemgetter
 
-from emq.runtime import errors, plurals
+from emq.runtime import errors
 from emq.storage import folds
 from emq.storage.durability import Durability
 from emq.storage.slot_store import (
@@ -28,6 +28,7 @@ from emq.storage.slot_store import (
     check_scores,
     slot_sealed,
 )
+from emq_stores import refusals
 from emq_stores.memory.pages import page_size
 from emq_stores.memory.slot_members import Dead, Kept, SortedSlot, lower
 from emq_stores.memory.wakeups import Wakeups
@@ -55,11 +56,7 @@ class MemorySorted:
         slot = self._slot(add.slot)
         twin = slot.waiting.get(add.member)
         if twin is None and add.max_length is not None and len(slot.waiting) >= add.max_length:
-            return errors.TopicFull(
-                f"slot {add.slot.name!r} holds {len(slot.waiting)} of at most "
-                f"{plurals.count(add.max_length, 'message')}, one more "
-                "does not fit; wait for its consumers or raise max_length"
-            )
+            return refusals.full(f"slot {add.slot.name!r}", len(slot.waiting), add.max_length, 1)
         if add.slot.apart:
             added = Kept(add.score, folds.initial(add.fold, add.body), add.note)
         else:
@@ -220,9 +217,7 @@ class MemorySorted:
 def _stale(slot: Slot, found: SortedSlot, epoch: int) -> errors.NotOwner | None:
     if found.epoch is None or epoch >= found.epoch:
         return None
-    return errors.NotOwner(
-        f"slot {slot.name!r} is owned under epoch {found.epoch}; {epoch} is stale, stop consuming it"
-    )
+    return refusals.not_owner(f"slot {slot.name!r}", epoch, found.epoch)
 
 
 def _roll_back(

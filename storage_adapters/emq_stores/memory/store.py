@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
@@ -18,6 +17,7 @@ from emq_stores.memory.log_store import MemoryLog
 from emq_stores.memory.slot_store import MemorySorted
 from emq_stores.memory.wakeups import Wakeups
 from emq_stores.memory.world import World
+from emq_stores.refusals import queue_cap
 
 # A name stands for the same data in the whole process, so the registry of names is module state.
 _worlds: dict[tuple[str, Environment], World] = {}
@@ -81,7 +81,7 @@ async def open_store(url: str, environment: Environment) -> MemoryStore:
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name != "max_queue_qps":
             raise errors.InvalidSettings(f"store URL {url!r}: no parameter {name!r}; there is max_queue_qps")
-        max_queue_qps = _positive(url, value)
+        max_queue_qps = queue_cap(value, repr(url))
     world = _worlds.setdefault((parts.netloc, environment), World()) if parts.netloc else None
     return MemoryStore(world, max_queue_qps=max_queue_qps)
 
@@ -90,13 +90,3 @@ def forget(name: str) -> None:
     """Drop the data of `memory://name` in both environments; open instances keep the old data among themselves."""
     for environment in Environment:
         _worlds.pop((name, environment), None)
-
-
-def _positive(url: str, value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
-        raise errors.InvalidSettings(f"store URL {url!r}: max_queue_qps {value!r} must be a number above 0")
-    return number

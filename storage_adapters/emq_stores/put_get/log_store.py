@@ -10,6 +10,7 @@ from emq.storage.durability import Durability
 from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost, queue_sealed
 from emq.storage.marks import Mark, digest
 from emq.storage.names import group_of
+from emq_stores import refusals
 from emq_stores.memory.wakeups import Wakeups
 from emq_stores.put_get.client import Options, PutGetClient
 from emq_stores.put_get.deadline import DeadlineClient
@@ -135,7 +136,7 @@ class PutGetLogStore:
     async def _refusal(self, read: Read) -> Refusal | None:
         if read.epoch is None:
             return None
-        if stale := self._fence(group_of(read.queue), read.epoch):
+        if stale := refusals.fence(self._epochs, group_of(read.queue), read.epoch):
             return stale
         if read.mark is not None and await self._lacks(read.queue, read.mark):
             return messages_lost(read.queue, read.mark.offset, None)
@@ -226,7 +227,7 @@ class PutGetLogStore:
         return [await self._trim(trim) for trim in trims]
 
     async def _trim(self, trim: Trim) -> bool | Refusal:
-        if trim.epoch is not None and (stale := self._fence(group_of(trim.queue), trim.epoch)):
+        if trim.epoch is not None and (stale := refusals.fence(self._epochs, group_of(trim.queue), trim.epoch)):
             return stale
         known = self._state(trim.queue)
         if trim.mark is not None and await self._lacks(trim.queue, trim.mark):
@@ -248,15 +249,6 @@ class PutGetLogStore:
     async def close(self) -> None:
         """End the watcher. The caller who made the client closes the client."""
         self.wakeups.close()
-
-    def _fence(self, group: str, epoch: int) -> errors.NotOwner | None:
-        highest = self._epochs.setdefault(group, epoch)
-        if epoch < highest:
-            return errors.NotOwner(
-                f"group {group!r} is owned under epoch {highest}; {epoch} is stale, stop consuming it"
-            )
-        self._epochs[group] = epoch
-        return None
 
     def _note_sealed(self, queue: str, known: QueueProbe) -> None:
         """Stop the polls of a sealed queue; above `MOST_SEALED`, forget the queue that was sealed first."""

@@ -8,16 +8,17 @@ from itertools import repeat
 
 import sqlalchemy as sa
 
-from emq.runtime import errors, plurals
+from emq.runtime import errors
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, fresh_places, messages_lost, queue_sealed, spread
 from emq.storage.marks import digest
 from emq.storage.names import group_of
+from emq_stores import refusals
 from emq_stores.sql.backend import Backend, Transaction, share_of
 from emq_stores.sql.damage import damaged
 from emq_stores.sql.published_ids import PublishedIds
-from emq_stores.sql.rows import Group, KnownRows, Queue, not_owner, save_groups, save_queues
+from emq_stores.sql.rows import Group, KnownRows, Queue, save_groups, save_queues
 
 FIRST_OFFSET = 1
 
@@ -136,7 +137,7 @@ class SqlLog:
         for index, ((read, epoch), batch) in enumerate(zip(reads, batches, strict=True)):
             queue = queues[read.queue]
             if epoch < queue.epoch:
-                answers[index] = not_owner(group_of(read.queue), epoch, queue.epoch)
+                answers[index] = refusals.not_owner(f"group {group_of(read.queue)!r}", epoch, queue.epoch)
             elif index in lost:
                 answers[index] = lost[index]
             elif batch.exhausted and queue.armed != transaction.instance:
@@ -226,11 +227,7 @@ def _refusal(put: Put, count: int, queues: dict[str, Queue]) -> errors.EMQError 
     if put.drop_oldest and excess <= queue.held:
         queue.head += excess
         return None
-    return errors.TopicFull(
-        f"group {group_of(put.queue)!r} holds {held} of at most {plurals.count(put.max_length, 'message')}, {count} "
-        "more "
-        f"{'does' if count == 1 else 'do'} not fit; wait for its consumers or raise max_length"
-    )
+    return refusals.full(f"group {group_of(put.queue)!r}", held, put.max_length, count)
 
 
 def _lost(

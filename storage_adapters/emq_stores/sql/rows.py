@@ -11,6 +11,7 @@ from emq.runtime import errors
 from emq.storage.durability import Durability
 from emq.storage.log_store import new_incarnation
 from emq.storage.names import group_of
+from emq_stores import refusals
 from emq_stores.sql.backend import Transaction
 from emq_stores.sql.damage import MOST, damaged
 
@@ -65,7 +66,7 @@ class Group:
 
     def refuses(self, epoch: int) -> errors.NotOwner | None:
         """Return the error for the owner of `epoch` if the row has a higher epoch; else None."""
-        return not_owner(self.name.rstrip("/"), epoch, self.epoch) if epoch < self.epoch else None
+        return refusals.not_owner(f"group {self.name.rstrip('/')!r}", epoch, self.epoch) if epoch < self.epoch else None
 
     def fence(self, epoch: int) -> errors.NotOwner | None:
         """Set the group's epoch to `epoch`, or return the error if the row has a higher one."""
@@ -207,11 +208,6 @@ def save_groups(transaction: Transaction, groups: Iterable[Group]) -> None:
 def save_queues(transaction: Transaction, queues: Collection[Queue]) -> None:
     """Write locked rows back."""
     transaction.write("queues_save", [(q.head, q.tail, q.sealed, q.layout, q.armed, q.id) for q in queues])
-
-
-def not_owner(group: str, epoch: int, highest: int) -> errors.NotOwner:
-    """Return the error for a stale owner."""
-    return errors.NotOwner(f"group {group!r} is owned under epoch {highest}; {epoch} is stale, stop consuming it")
 
 
 def durability_of(settles: Iterable[Any]) -> Durability:

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from emq.runtime import errors, plurals
+from emq.runtime import errors
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.slot_store import (
@@ -29,6 +29,7 @@ from emq.storage.slot_store import (
     slot_sealed,
     told_score,
 )
+from emq_stores import refusals
 from emq_stores.sql import slot_recovery
 from emq_stores.sql.backend import Backend, Transaction, share_of
 from emq_stores.sql.member_rows import (
@@ -86,13 +87,7 @@ class SqlSorted:
             if add.slot.apart:
                 slot.fold = text_of(add.fold)
             if add.max_length is not None and held >= add.max_length and not members.waits(key):
-                answers.append(
-                    errors.TopicFull(
-                        f"slot {add.slot.name!r} holds {held} of at most {plurals.count(add.max_length, 'message')}, "
-                        "one more "
-                        "does not fit; wait for its consumers or raise max_length"
-                    )
-                )
+                answers.append(refusals.full(f"slot {add.slot.name!r}", held, add.max_length, 1))
                 continue
             try:
                 answers.append(members.add(key, add))

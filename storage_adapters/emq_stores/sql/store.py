@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import math
 import secrets
 from collections.abc import AsyncIterator, Sequence
 
 import sqlalchemy as sa
 
 from emq.database import statements, urls
-from emq.runtime import errors
 from emq.runtime.clock import Clock
 from emq.runtime.environment import Environment
 from emq.storage.store import Holding
+from emq_stores.refusals import queue_cap
 from emq_stores.sql import hostlock, listen
 from emq_stores.sql.backend import PACKAGE, Backend, StoreDatabase, Transaction
 from emq_stores.sql.lane_store import SqlLanes
@@ -120,7 +119,8 @@ async def open_store(url: str, environment: Environment) -> SqlStore:
         StoreUnavailable: there is no connection, or the file is not an SQLite database.
     """
     parsed = urls.parse(url)
-    max_queue_qps = _max_queue_qps(parsed)
+    given = parsed.query.get("max_queue_qps")
+    max_queue_qps = None if given is None else queue_cap(given, urls.shown(parsed))
     plain = parsed.difference_update_query(["max_queue_qps"]).render_as_string(hide_password=False)
     db = await StoreDatabase.open(plain, STORE)
     text = sa.text(statements.read(PACKAGE, db.dialect, "woken_purge"))
@@ -130,16 +130,3 @@ async def open_store(url: str, environment: Environment) -> SqlStore:
 
     await db.run(purge)
     return SqlStore(Backend(db, environment, secrets.token_hex(6)), environment, max_queue_qps)
-
-
-def _max_queue_qps(url: sa.URL) -> float | None:
-    given = url.query.get("max_queue_qps")
-    if given is None:
-        return None
-    try:
-        number = float(given) if isinstance(given, str) else math.nan
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
-        raise errors.InvalidSettings(f"store URL {urls.shown(url)}: max_queue_qps {given!r} must be a number above 0")
-    return number
