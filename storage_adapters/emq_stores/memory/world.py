@@ -9,13 +9,14 @@ import weakref
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 from emq.runtime import errors
 from emq.runtime.clock import Clock, SystemClock
 from emq.storage.lane_store import AHEAD_S, MOST_TAKEN, TAKEN_S, EntryState, LaneClaim
 from emq.storage.log_store import fresh_places, new_incarnation
 from emq.storage.marks import Mark, digest
+from emq_stores import refusals
 from emq_stores.memory.slot_members import SortedSlot
 from emq_stores.memory.wakeups import Wakeups
 
@@ -166,19 +167,6 @@ class Lane:
         return True
 
 
-_Stored = tuple[
-    dict[str, Queue],
-    dict[str, Lane],
-    dict[str, SortedSlot],
-    dict[str, Wakeups],
-    dict[str, tuple[float, Wakeups]],
-    dict[str, int],
-    set[str],
-    dict[str, dict[str, int]],
-    dict[str, dict[str, int]],
-]
-
-
 class World:
     """The data of one memory store. Simulations make one and open a `MemoryStore` on it for each host.
 
@@ -204,27 +192,19 @@ class World:
         """Register the wake-ups of a store instance that opened this world."""
         self._instances[wakeups] = None
 
-    @property
-    def _stored(self) -> _Stored:
-        kept = self.queues, self.lanes, self.sorted, self.armed, self.alarms, self._epochs, self.sealed
-        return *kept, self.taken, self.remembered
-
-    @_stored.setter
-    def _stored(self, stored: _Stored) -> None:
-        self.queues, self.lanes, self.sorted, self.armed, self.alarms, self._epochs, self.sealed = stored[:7]
-        self.taken, self.remembered = stored[7:]
+    def _stored(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("clock", "_instances")}
 
     def snapshot(self) -> object:
         """Return a copy of all stored data, for `restore`."""
-        return copy.deepcopy(self._stored)
+        return copy.deepcopy(self._stored())
 
-    def restore(self, snapshot: object | None) -> None:
+    def restore(self, snapshot: Any | None) -> None:
         """Return to a snapshot, like a server that lost its last writes; None empties the world.
 
         The world tells every instance that wake-ups may be lost, as after a broken connection.
         """
-        kept = copy.deepcopy(snapshot) if snapshot is not None else ({}, {}, {}, {}, {}, {}, set(), {}, {})
-        self._stored = cast(_Stored, kept)
+        vars(self).update(World()._stored() if snapshot is None else copy.deepcopy(snapshot))
         for wakeups in self._instances:
             wakeups.lose()
 
@@ -286,14 +266,7 @@ class World:
 
     def fence(self, group: str, epoch: int) -> errors.NotOwner | None:
         """Note `epoch` as the group's highest, or return `NotOwner`. One fence guards a group's queues and lane."""
-        highest = self._epochs.get(group)
-        if highest is None or epoch > highest:
-            self._epochs[group] = epoch
-        elif epoch < highest:
-            return errors.NotOwner(
-                f"group {group!r} is owned under epoch {highest}; {epoch} is stale, stop consuming it"
-            )
-        return None
+        return refusals.fence(self._epochs, group, epoch)
 
     def arm(self, queue: str, wakeups: Wakeups) -> None:
         wakeups.forget(queue)
