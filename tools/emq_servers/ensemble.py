@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from emq_servers.server import LOOPBACK, free_port
+from emq_servers.server import LOOPBACK, Started, free_port
 from emq_servers.zookeeper import NO_CONFIG, Java, ZooKeeperServer
 
 
-class Ensemble:
+class Ensemble(Started):
     """ZooKeeper servers on 127.0.0.1 that belong together; a context manager.
 
     The ensemble serves while more than half of the members run. You may stop, kill or pause a member at
@@ -84,20 +83,13 @@ class Ensemble:
         """Wait until all members have ended; return the first exit status that is not 0, else 0."""
         return next((status for status in [server.wait() for server in self.servers] if status), 0)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-
-def start_ensemble(size: int = 3, *, directory: Path | None = None, config: Mapping[str, str] = NO_CONFIG) -> Ensemble:
+def start_ensemble(size: int = 3, *, directory: Path | None = None) -> Ensemble:
     """Start a ZooKeeper ensemble and wait until it serves.
 
     Args:
         size: number of servers, at least 2, best odd: with one server more, the ensemble survives no further loss.
         directory: gets one subdirectory for each member (`1`, `2`, ...). None: temporary ones, removed at the end.
-        config: more lines of zoo.cfg, the same for all members.
 
     Raises:
         ServerMissing: there is no Java, or no package `pyspark`, which has ZooKeeper inside; install it.
@@ -106,7 +98,7 @@ def start_ensemble(size: int = 3, *, directory: Path | None = None, config: Mapp
     java = Java()
     places = [directory / str(number) if directory else None for number in range(1, size + 1)]
     ports = _distinct_ports(size)
-    return Ensemble([ZooKeeperServer(java, place, ports.pop(), config) for place in places]).started()
+    return Ensemble([ZooKeeperServer(java, place, ports.pop(), NO_CONFIG) for place in places]).started()
 
 
 def _distinct_ports(count: int) -> list[int]:

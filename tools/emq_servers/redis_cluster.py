@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from emq_servers.redis import find_redis
-from emq_servers.redis_node import RedisNode, all_or_none, await_true
-from emq_servers.server import LOOPBACK, START_TIMEOUT_S, ServerFailed, free_port
+from emq_servers.redis_node import RedisNode, await_true
+from emq_servers.server import LOOPBACK, ServerFailed, Started, free_port
 
 HASH_SLOTS = 16_384
+
+MASTERS = 3
+"""The fewest that can elect a replica to take over."""
 
 NODE_TIMEOUT_MS = 1_000
 """Milliseconds of silence after which a node counts as failing; a replica takes over within about twice the time."""
@@ -32,16 +35,15 @@ class ClusterNode(RedisNode):
         super().__init__(program, None, None, (*enabled, *options))
 
 
-class RedisCluster:
+class RedisCluster(Started):
     """Masters and replicas of one cluster; a context manager.
 
     Attributes:
         nodes: first the nodes that began as masters, then those that began as replicas. Roles change; ask `masters`.
     """
 
-    def __init__(self, nodes: Sequence[ClusterNode], masters: int) -> None:
+    def __init__(self, nodes: Sequence[ClusterNode]) -> None:
         self.nodes = list(nodes)
-        self._first_masters = masters
 
     @property
     def url(self) -> str:
@@ -78,36 +80,30 @@ class RedisCluster:
         for node in (target, source, *(n for n in self.masters() if n not in (source, target))):
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", target_id)
 
-    def await_well(self, timeout_s: float = START_TIMEOUT_S) -> None:
+    def await_well(self) -> None:
         """Wait until all running nodes agree that every hash slot is served.
 
         Raises:
-            ServerFailed: they did not agree within `timeout_s` seconds.
+            ServerFailed: they did not agree within `START_TIMEOUT_S` seconds.
         """
-        await_true(self._well, "the cluster is not well", timeout_s)
+        await_true(self._well, "the cluster is not well")
 
-    def await_taken_over(self, lost: ClusterNode, timeout_s: float = START_TIMEOUT_S) -> None:
+    def await_taken_over(self, lost: ClusterNode) -> None:
         """Wait until replicas serve the hash slots of a killed master; raise `ServerFailed` like `await_well`."""
-        await_true(lambda: not self._serves(lost) and self._well(), f"nobody took {lost.address} over", timeout_s)
+        await_true(lambda: not self._serves(lost) and self._well(), f"nobody took {lost.address} over")
 
-    def await_replicas(self, timeout_s: float = START_TIMEOUT_S) -> None:
+    def await_replicas(self) -> None:
         """Wait until a replica follows every master; raise `ServerFailed` like `await_well`."""
-        await_true(lambda: all(node.has_replica() for node in self.masters()), "a master has no replica", timeout_s)
+        await_true(lambda: all(node.has_replica() for node in self.masters()), "a master has no replica")
 
     def close(self) -> None:
         """Stop all nodes. Safe to repeat."""
         for node in self.nodes:
             node.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def founded(self) -> Self:
         """Introduce the nodes to each other, deal the hash slots out, and wait until all of them are served."""
-        first, masters = self.nodes[0], self.nodes[: self._first_masters]
+        first, masters = self.nodes[0], self.nodes[:MASTERS]
         for i, node in enumerate(self.nodes):
             # Each node gets its own epoch, or the nodes would first have to settle whose epoch is higher.
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
@@ -151,13 +147,10 @@ class RedisCluster:
         return next(node for node in self.nodes if node.port == port)
 
 
-def start_redis_cluster(
-    *, masters: int = 3, replicas: int = 1, appendonly: bool = False, extra_args: Sequence[str] = ()
-) -> RedisCluster:
-    """Start a cluster on free ports of 127.0.0.1 and wait until it serves every hash slot.
+def start_redis_cluster(*, replicas: int = 1, appendonly: bool = False, extra_args: Sequence[str] = ()) -> RedisCluster:
+    """Start a cluster of three masters on free ports of 127.0.0.1 and wait until it serves every hash slot.
 
     Args:
-        masters: number of masters, at least 3; fewer could not elect a replica to take over.
         replicas: number of replicas of each master.
         appendonly: as for `start_redis`.
         extra_args: more of each server's own options.
@@ -168,9 +161,11 @@ def start_redis_cluster(
     program = find_redis()
     options = ("--save", "", "--appendonly", "yes" if appendonly else "no", "--io-threads", "1")
     quick = ("--cluster-node-timeout", str(NODE_TIMEOUT_MS), "--repl-diskless-sync-delay", "0")
-    with all_or_none() as started:
-        nodes = []
-        for _ in range(masters * (1 + replicas)):
-            nodes.append(ClusterNode(program, (*options, *quick, *extra_args)).started())
-            started.append(nodes[-1])
-        return RedisCluster(nodes, masters).founded()
+    every = (*options, *quick, *extra_args)
+    with contextlib.ExitStack() as unless_whole:
+        nodes = [
+            unless_whole.enter_context(ClusterNode(program, every).started()) for _ in range(MASTERS * (1 + replicas))
+        ]
+        cluster = RedisCluster(nodes).founded()
+        unless_whole.pop_all()
+    return cluster

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from emq_servers.redis import RedisServer
-from emq_servers.server import LOOPBACK, START_TIMEOUT_S, Server, ServerFailed
+from emq_servers.server import LOOPBACK, START_TIMEOUT_S, ServerFailed
 
 _ANSWER_TIMEOUT_S = 10.0
 _PAUSE_S = 0.02
@@ -44,13 +43,13 @@ class RedisNode(RedisServer):
         return "state=online" in self.ask("INFO", "replication")
 
 
-def await_true(holds: Callable[[], bool], otherwise: str, timeout_s: float = START_TIMEOUT_S) -> None:
+def await_true(holds: Callable[[], bool], otherwise: str) -> None:
     """Wait until `holds()` returns true. An `OSError` or `ServerFailed` from `holds` counts as false.
 
     Raises:
-        ServerFailed: `holds()` was false for `timeout_s` seconds; the text begins with `otherwise`.
+        ServerFailed: `holds()` was false for `START_TIMEOUT_S` seconds; the text begins with `otherwise`.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + START_TIMEOUT_S
     why: object = None
     while True:
         try:
@@ -59,20 +58,8 @@ def await_true(holds: Callable[[], bool], otherwise: str, timeout_s: float = STA
         except (OSError, ServerFailed) as exc:
             why = exc
         if time.monotonic() > deadline:
-            raise ServerFailed(f"{otherwise} after {timeout_s:g} s" + (f" (last: {why})" if why else ""))
+            raise ServerFailed(f"{otherwise} after {START_TIMEOUT_S:g} s" + (f" (last: {why})" if why else ""))
         time.sleep(_PAUSE_S)
-
-
-@contextlib.contextmanager
-def all_or_none() -> Iterator[list[Server]]:
-    """Yield a list to which the block adds each server that it starts; close them all if the block fails."""
-    started: list[Server] = []
-    try:
-        yield started
-    except BaseException:
-        for server in reversed(started):
-            server.close()
-        raise
 
 
 def _answer(stream: BinaryIO) -> Any:

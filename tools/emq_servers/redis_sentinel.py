@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from typing import Self
 
 from emq_servers.redis import find_redis
-from emq_servers.redis_node import RedisNode, all_or_none, await_true
-from emq_servers.server import LOOPBACK, START_TIMEOUT_S
+from emq_servers.redis_node import RedisNode, await_true
+from emq_servers.server import LOOPBACK, Started
 
 MASTER_NAME = "emq"
+SENTINELS = 3
 DOWN_AFTER_MS = 500
 """Milliseconds of silence after which a sentinel takes the master for dead."""
 
@@ -19,12 +20,12 @@ class RedisSentinel(RedisNode):
 
     name = "sentinel"
 
-    def __init__(self, program: str, master: RedisNode, quorum: int) -> None:
+    def __init__(self, program: str, master: RedisNode) -> None:
         super().__init__(program, None, None, ())
         self._file = self.directory / "sentinel.conf"
         self._file.write_text(
             f"port {self.port}\nbind {LOOPBACK}\ndir {self.directory}\n"
-            f"sentinel monitor {MASTER_NAME} {LOOPBACK} {master.port} {quorum}\n"
+            f"sentinel monitor {MASTER_NAME} {LOOPBACK} {master.port} {SENTINELS // 2 + 1}\n"
             f"sentinel down-after-milliseconds {MASTER_NAME} {DOWN_AFTER_MS}\n"
             f"sentinel failover-timeout {MASTER_NAME} 3000\n"
         )
@@ -34,7 +35,7 @@ class RedisSentinel(RedisNode):
         return [*prefix[: prefix.index(self._program) + 1], str(self._file), "--sentinel"]
 
 
-class RedisSentinels:
+class RedisSentinels(Started):
     """A master, its replica and their sentinels; a context manager.
 
     Attributes:
@@ -55,20 +56,14 @@ class RedisSentinels:
         _, port = self.sentinels[0].ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME)
         return next(node for node in self.nodes if node.port == int(port))
 
-    def await_well(self, timeout_s: float = START_TIMEOUT_S) -> None:
+    def await_well(self) -> None:
         """Wait until the master has a replica and all sentinels know each other; raise `ServerFailed` otherwise."""
-        await_true(self._well, "master, replica and sentinels have not found each other", timeout_s)
+        await_true(self._well, "master, replica and sentinels have not found each other")
 
     def close(self) -> None:
         """Stop all sentinels and nodes. Safe to repeat."""
         for server in (*self.sentinels, *self.nodes):
             server.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _well(self) -> bool:
         for sentinel in self.sentinels:
@@ -80,11 +75,10 @@ class RedisSentinels:
         return self.master().has_replica()
 
 
-def start_redis_sentinels(*, sentinels: int = 3, extra_args: Sequence[str] = ()) -> RedisSentinels:
-    """Start a master, its replica and sentinels on free ports of 127.0.0.1, and wait until they know each other.
+def start_redis_sentinels(*, extra_args: Sequence[str] = ()) -> RedisSentinels:
+    """Start a master, its replica and three sentinels on free ports of 127.0.0.1, and wait until they know each other.
 
     Args:
-        sentinels: number of sentinels; a majority of them decides.
         extra_args: more of the master's and the replica's own options.
 
     Raises:
@@ -92,15 +86,12 @@ def start_redis_sentinels(*, sentinels: int = 3, extra_args: Sequence[str] = ())
     """
     program = find_redis()
     options = ("--save", "", "--io-threads", "1", "--repl-diskless-sync-delay", "0", *extra_args)
-    with all_or_none() as started:
-        master = RedisNode(program, None, None, options).started()
-        started.append(master)
-        replica = RedisNode(program, None, None, (*options, "--replicaof", LOOPBACK, str(master.port))).started()
-        started.append(replica)
-        watching = []
-        for _ in range(sentinels):
-            watching.append(RedisSentinel(program, master, sentinels // 2 + 1).started())
-            started.append(watching[-1])
+    with contextlib.ExitStack() as unless_whole:
+        master = unless_whole.enter_context(RedisNode(program, None, None, options).started())
+        following = (*options, "--replicaof", LOOPBACK, str(master.port))
+        replica = unless_whole.enter_context(RedisNode(program, None, None, following).started())
+        watching = [unless_whole.enter_context(RedisSentinel(program, master).started()) for _ in range(SENTINELS)]
         whole = RedisSentinels([master, replica], watching)
         whole.await_well()
-        return whole
+        unless_whole.pop_all()
+    return whole

@@ -39,7 +39,21 @@ class ServerFailed(errors.EMQError):
     """A server did not start, or not in time; the text says why, mostly with the last lines of the server's log."""
 
 
-class Server:
+class Started:
+    """What `start_...` functions return: a context manager that closes what they started."""
+
+    def close(self) -> None:
+        """Stop everything, and remove temporary directories. Safe to repeat."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Server(Started):
     """One server process on 127.0.0.1; a context manager.
 
     States: *running* (after `started` or `restart`), *stopped* (after `stop`, `kill` or a crash; the data stays),
@@ -174,12 +188,6 @@ class Server:
     def wait(self) -> int:
         """Wait until the server ends by itself or by another process; return its exit status, 0 if never started."""
         return 0 if self._process is None else self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _spawn(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
