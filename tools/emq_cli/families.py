@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from emq_cli import output
@@ -120,17 +119,9 @@ async def set_(
     options, bounds = family_settings.of_bounds(name, settings)
     given = topic_settings.parse(called(name), options)
     changing.validate(called(name), given.settings)
-    changes = dict(given.settings)
     async with session.app() as opened:
-        if given.attributes:
-            topic = (await opened.families.get(name)).family.topic
-            attributes = given.merged(topic.options.attributes)
-            changed = msgspec.structs.replace(
-                topic, options=msgspec.structs.replace(topic.options, attributes=attributes)
-            )
-            topic_settings.check(changed, session.settings, given.attributes)
-            changes["attributes"] = topic_settings.stored(changed, session.settings).options.attributes
-        made = await opened.families.set(name, changes, bounds)
+        topic = (await opened.families.get(name)).family.topic
+        made = await opened.families.set(name, given.changes(topic, session.settings), bounds)
     keys = ", ".join([*given.settings, *given.attributes, *bounds])
     text = f"family {name!r}: changed {keys}, and {output.count(len(made.after), 'topic')}"
     session.say(text, {**family_settings.data(made.family), "changed": len(made.after)})

@@ -39,6 +39,15 @@ class Given(typing.NamedTuple):
         """`attributes` with the given ones set or taken away."""
         return {name: value for name, value in {**attributes, **self.attributes}.items() if value}
 
+    def changes(self, topic: Topic, settings: Settings) -> dict[str, Any]:
+        """Return the changes of a topic, as the catalog is to keep them. Raises as `check`."""
+        if not self.attributes:
+            return self.settings
+        options = msgspec.structs.replace(topic.options, attributes=self.merged(topic.options.attributes))
+        changed = msgspec.structs.replace(topic, options=options)
+        check(changed, settings, self.attributes)
+        return {**self.settings, "attributes": stored(changed, settings).options.attributes}
+
 
 class Wish(typing.NamedTuple):
     """The options of `emq topic create`; None for those that were not given."""

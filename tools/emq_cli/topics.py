@@ -196,17 +196,10 @@ async def set_(
     async with session.app() as opened:
 
         async def set_one(name: str) -> Topic:
-            changes = dict(given.settings)
             topic = await (opened.admin.inherit(name, inherit) if inherit else opened.catalog.get(name))
             if not settings:
                 return topic
-            if given.attributes:
-                attributes = given.merged(topic.options.attributes)
-                options = msgspec.structs.replace(topic.options, attributes=attributes)
-                changed = msgspec.structs.replace(topic, options=options)
-                topic_settings.check(changed, session.settings, given.attributes)
-                changes["attributes"] = topic_settings.stored(changed, session.settings).options.attributes
-            return await opened.update_topic(name, **changes)
+            return await opened.update_topic(name, **given.changes(topic, session.settings))
 
         if is_pattern(pattern):
             question = f"Set {' '.join(map(topic_settings.without_secret, settings))} for"
