@@ -80,7 +80,8 @@ async def reset(
 
     Example: emq offsets reset shop --to tail --queue 0/low --yes
     """
-    _refuse_bad_target(to)
+    if to not in ("head", "tail") and not (to.isascii() and to.isdecimal() and len(to) < 20):
+        raise typer.BadParameter(f"{to[:40]!r} is not an offset; give head, tail or a number", param_hint="--to")
     columns = ("queue", "from", "to", "head", "tail", "again", "skipped")
     async with session.app() as opened:
         of_topic = _with_offsets(await opened.catalog.get(topic))
@@ -96,11 +97,6 @@ async def reset(
             await opened.checkpoints.reset(change.queue, change.to)
     data = {"executed": True, "queues": [c._asdict() for c in changes]}
     session.say(f"{output.count(len(changes), 'queue')} set", data)
-
-
-def _refuse_bad_target(to: str) -> None:
-    if to not in ("head", "tail") and not (to.isascii() and to.isdecimal() and len(to) < 20):
-        raise typer.BadParameter(f"{to[:40]!r} is not an offset; give head, tail or a number", param_hint="--to")
 
 
 def _with_offsets(topic: model.Topic) -> model.Topic:

@@ -116,7 +116,8 @@ async def _give(
         left = await _settle(session, moves, host, timeout_s) if waits else None
     if left:
         raise errors.EMQError(
-            f"{what}: ordered, but {_moves(left)} still under way after {timeout_s:g} s; see: emq hosts"
+            f"{what}: ordered, but {plurals.count(left, 'move')} {plurals.are(left)} still under way after "
+            f"{timeout_s:g} s; see: emq hosts"
         )
     if waits:
         what += moves.in_words()
@@ -134,10 +135,6 @@ async def _settle(session: Session, moves: Moves, host: str, timeout_s: float) -
         return await moves.settle(host, timeout_s, lambda left: None)
     with session.err.status("asking the leader for a plan") as status:
         return await moves.settle(host, timeout_s, lambda left: status.update(f"{left} still to move"))
-
-
-def _moves(count: int) -> str:
-    return f"{plurals.count(count, 'move')} {plurals.are(count)}"
 
 
 def _unknown(host: str, names: list[str]) -> str:

@@ -160,7 +160,8 @@ def _render(outcome: Outcome) -> RenderableType:
 
 def _head(outcome: Outcome) -> list[str]:
     needed, measured = outcome.needed, outcome.message_us == forecast.MESSAGE_US
-    busy = _percent(outcome.qps * outcome.message_us / 1e6 / outcome.hosts)
+    share = outcome.qps * outcome.message_us / 1e6 / outcome.hosts
+    busy = f"{share:.0%}" if share >= 0.1 else f"{share:.2%}"
     rest = "" if outcome.hosts == needed else f"; the {outcome.hosts:,} here would be {busy} busy"
     nothing = "handlers that do nothing, " if measured else ""
     return [
@@ -170,10 +171,6 @@ def _head(outcome: Outcome) -> list[str]:
         f"This assumes {nothing}one core each, and a backlog that is read in batches; the store's servers come on top. "
         "Measure yours and give it as --message-us.",
     ]
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}" if share >= 0.1 else f"{share:.2%}"
 
 
 def _table(steps: Sequence[Step]) -> RenderableType:

@@ -151,15 +151,12 @@ def _standstill(facts: Facts) -> Iterator[Reason]:
     if not facts.hosts:
         yield Reason(Name.NO_OWNER, "no host is running; start one with: emq up")
     elif facts.consumers and not bound:
-        yield Reason(Name.NO_OWNER, f"no handler is bound to topic {name!r} on any host{_nor()}")
+        nor = "".join(f", and it has no {e.address}" for e in extending.takers())
+        yield Reason(Name.NO_OWNER, f"no handler is bound to topic {name!r} on any host{nor}")
     elif not facts.consumers and facts.complete:
         yield Reason(Name.NO_OWNER, f"no live host consumes topic {name!r}")
     elif (candidates := _candidates(facts)) and all(c.unreachable for c in candidates):
         yield Reason(Name.UNREACHABLE, f"{candidates[0].host}: {candidates[0].unreachable}")
-
-
-def _nor() -> str:
-    return "".join(f", and it has no {e.address}" for e in extending.takers())
 
 
 def _candidates(facts: Facts) -> list[Consumer]:
@@ -203,7 +200,8 @@ def _crowd(facts: Facts, place: Place) -> Iterator[Reason]:
         )
     elif not place.above:
         wait_ms = round(1000 / quota)
-        behind = " behind all others, as a retry" if _is_last(facts, place) else ""
+        is_last = place.where is Where.SLOT and place.attempt > 1 and facts.topic.options.retry == "rmq"
+        behind = " behind all others, as a retry" if is_last else ""
         yield Reason(
             Name.RATE,
             f"nothing is ahead of it{behind}; group {place.group} starts {quota:g} a second: about {brief(ms=wait_ms)}",
@@ -219,10 +217,6 @@ _RULES = {
     "weighted": "sharing the quota with it by weights",
     "aging": "before it until it has aged",
 }
-
-
-def _is_last(facts: Facts, place: Place) -> bool:
-    return place.where is Where.SLOT and place.attempt > 1 and facts.topic.options.retry == "rmq"
 
 
 # ---------------------------------------------------------------------------------------------------------------- words

@@ -78,7 +78,7 @@ class RedisLogStore:
     async def get(self, queue: str, offset: int) -> bytes | None:
         if offset < self.first_offset:
             return None
-        shard = self._shard(queue)
+        shard = self._shards[shard_of(group_of(queue), len(self._shards))]
         body: bytes | None = await self._server.run("get", [shard.head, shard.log(queue)], [queue, offset])
         return body
 
@@ -128,9 +128,6 @@ class RedisLogStore:
             return [_trim_answer(t, a, shard) for t, a in zip(chunk, answers, strict=True)]
 
         return await self._each_shard(trims, lambda t: t.queue, one)
-
-    def _shard(self, queue: str) -> Shard:
-        return self._shards[shard_of(group_of(queue), len(self._shards))]
 
     async def _each_shard(
         self,
