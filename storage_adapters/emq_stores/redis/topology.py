@@ -14,11 +14,10 @@ import redis.asyncio
 
 from emq.runtime import errors
 from emq_stores.redis.failures import TRANSPORT
+from emq_stores.redis.keys import HASH_SLOTS
 from emq_stores.redis.node_pipeline import NodePipeline
 
 log = logging.getLogger(__name__)
-
-HASH_SLOTS = 16_384
 
 REFUSAL_S = 30.0
 """Seconds without a refusal of a hash slot, after which a further refusal counts as a new trouble."""
