@@ -15,7 +15,6 @@ from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
 from emq.timetable import delay_levels
 from emq.topics import model
 from emq_cli import times, topic_arguments, topic_settings
-from emq_demo import leftovers
 from support.emq_shell import Shell, opened
 
 EPOCH = 0
@@ -362,22 +361,3 @@ def test_under_aging_a_replayed_letter_competes_at_its_priority(emq: Shell) -> N
     emq("publish t z --priority 60")
     scores = dict(waiting("t"))
     assert scores[b"x"] > scores[b"z"] > 1e6
-
-
-def test_leftovers_of_sorted_topics_are_found_in_their_slots(emq: Shell) -> None:
-    emq("topic create t --qps 1 --kind fixed_time --slots 2")
-    [dead_id] = emq.json("publish t gone --delay 1ms")["ids"]
-    time.sleep(0.003)
-    bury("t", "boom")
-    [queued] = emq.json("publish t now --delay 1ms")["ids"]
-    [delayed] = emq.json("publish t later --delay 1h")["ids"]
-    time.sleep(0.003)
-
-    async def find(made: App) -> Any:
-        topic, now_ms = await made.catalog.get("t"), int(time.time() * 1000)
-        # As a host that was killed leaves it: taken, and not settled.
-        await made.store.sorted.claim([SlotClaim(topic.slot(i), 9, EPOCH, now_ms) for i in range(2)], now_ms)
-        return await leftovers.find(made, [topic])
-
-    found = opened(find)
-    assert (found.queued, found.delayed, found.dead) == ({queued}, {delayed}, {dead_id})

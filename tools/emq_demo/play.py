@@ -153,16 +153,8 @@ class Play:
         rows = []
         for tenant in self._tally.tenants.values():
             tenant.turn(second)
-            rows.append(
-                Row(
-                    tenant.rate,
-                    tenant.in_flight,
-                    list(tenant.backlog),
-                    tenant.retries,
-                    tenant.dead,
-                    tenant.wait_us,
-                )
-            )
+            of_tenant = (tenant.rate, tenant.in_flight, [*tenant.backlog], tenant.retries, tenant.dead, tenant.wait_us)
+            rows.append(Row(*of_tenant))
         elapsed_s = time.monotonic() - self._started
         self._screen.show(Frame(self._title, self._notice, elapsed_s, self._troubled, rows))
 

@@ -22,7 +22,7 @@ from emq_demo.receivers import Receivers
 from emq_demo.report import Report
 from emq_demo.scenario import Scenario
 from emq_demo.verdict import Evidence
-from emq_demo.view import LiveScreen, NoScreen, PlainScreen, Scene, Screen
+from emq_demo.view import LiveScreen, PlainScreen, Scene, Screen
 from emq_proof.proof import Expectations, prove
 
 _PROOF_S = 4.0
@@ -35,7 +35,7 @@ def perform(console: Console, place: Place, store: str, seconds: float, days: in
     Args:
         console: shows progress: the live table on a terminal, else one line for each step.
         place: the new and empty place for the run's data.
-        live: True to show progress, and to serve the page of the run.
+        live: True to draw the live table on a terminal, and to serve the page of the run.
 
     Raises:
         EMQError, alone or in a group: the demonstration could not run; the text says why.
@@ -91,9 +91,7 @@ def _quotas(topics: list[Topic]) -> dict[str, float]:
 
 
 def _screen(console: Console, plan: Scenario, store: str, live: bool) -> Screen:
-    if not live:
-        return NoScreen()
-    if not console.is_terminal:
+    if not live or not console.is_terminal:
         return PlainScreen(console)
     total_s = 2 * plan.half_s + play.AROUND_S + _PROOF_S
     return LiveScreen(Scene(f"{plan.describe()}; store: {store}", total_s, plan.tenants))

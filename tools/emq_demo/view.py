@@ -83,18 +83,8 @@ class Screen(Protocol):
         """Leave the terminal as it was. Safe to repeat."""
 
 
-class NoScreen:
-    """Shows nothing; for `--json`."""
-
-    def show(self, frame: Frame) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 class PlainScreen:
-    """Prints one line for each step, where standard output is not a terminal."""
+    """Prints one line for each step, where standard output is not a terminal; a quiet console shows nothing."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
