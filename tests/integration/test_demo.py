@@ -31,12 +31,12 @@ from emq.trail.writer import Trail
 from emq_demo import flights, machine, measures, run, scenario, stage, verdict, view
 from emq_demo.leftovers import Leftovers
 from emq_demo.machine import Usage
-from emq_demo.measures import Span, Wait
+from emq_demo.measures import Span
 from emq_demo.receivers import Receipt
 from emq_demo.report import Report
 from emq_demo.scenario import Scenario
 from emq_demo.verdict import Evidence
-from emq_proof.proof import Expectations, prove
+from emq_proof.proof import Expectations, Wait, prove
 
 pytestmark = pytest.mark.xdist_group("demo")  # who reads the year reads it once
 

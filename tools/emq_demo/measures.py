@@ -11,6 +11,7 @@ from emq.trail import events as kinds
 from emq.trail import segments
 from emq_demo.receivers import Receipt
 from emq_demo.scenario import of_receiver
+from emq_proof.proof import Wait
 
 _SECOND_US = 1_000_000
 
@@ -20,20 +21,6 @@ class Span(NamedTuple):
 
     from_us: int
     until_us: int
-
-
-class Wait(NamedTuple):
-    """Waits of first attempts from publish to start, in microseconds; `starts` is their number."""
-
-    starts: int = 0
-    p50_us: int = 0
-    p99_us: int = 0
-
-    @classmethod
-    def of(cls, waits_us: Iterable[int]) -> Wait:
-        ascending = sorted(waits_us)
-        n = len(ascending)
-        return cls(n, ascending[(n - 1) // 2], ascending[(n - 1) * 99 // 100]) if n else cls()
 
 
 class Waits:

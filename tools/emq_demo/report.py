@@ -11,10 +11,11 @@ from rich.text import Text
 
 from emq.runtime import plurals
 from emq_demo import measures, view
-from emq_demo.measures import TrailFigures, Wait
+from emq_demo.measures import TrailFigures
 from emq_demo.page import Page
 from emq_demo.scenario import Scenario, Tenant
 from emq_demo.verdict import Evidence, Verdict
+from emq_proof.proof import Wait
 
 
 class Report(NamedTuple):
@@ -158,7 +159,7 @@ def _tenants(lines: list[_Line]) -> Table:
 
 
 def _ms(wait: Wait) -> str:
-    return f"{wait.p99_us / 1e3:,.1f}" if wait.starts else ""
+    return f"{wait.p99_us / 1e3:,.1f}" if wait.count else ""
 
 
 def _promises(report: Report) -> Table:

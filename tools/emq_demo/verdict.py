@@ -8,9 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from emq_demo.leftovers import Leftovers
-from emq_demo.measures import Wait
 from emq_demo.receivers import Receipt
-from emq_proof.proof import Proof
+from emq_proof.proof import Proof, Wait
 
 MAX_RATIO = 1.2
 """Largest factor by which the p99 wait of the others may grow (promise I: by 20 % at most)."""
@@ -120,7 +119,7 @@ def judge(evidence: Evidence) -> Verdict:
     calm, troubled = evidence.calm, evidence.troubled
     ratio = troubled.p99_us / calm.p99_us if calm.p99_us > 0 else 0.0
     # Without a single measured wait there is no proof of isolation.
-    measured = calm.starts > 0 and troubled.starts > 0
+    measured = calm.count > 0 and troubled.count > 0
     isolated: bool | None = ratio <= MAX_RATIO or troubled.p99_us - calm.p99_us <= NOISE_US
     if not measured:
         isolated = False
@@ -187,7 +186,7 @@ def _line(what: str, count: int, examples: Sequence[str]) -> list[str]:
 
 
 def _isolation_text(calm: Wait, troubled: Wait, ratio: float) -> str:
-    if not (calm.starts and troubled.starts):
+    if not (calm.count and troubled.count):
         return "isolation: no waits were measured; run it longer (--seconds)"
     return (
         f"isolation: the others' p99 wait went from {calm.p99_us / 1e3:.1f} to {troubled.p99_us / 1e3:.1f} ms "

@@ -20,7 +20,7 @@ from emq_proof import contents, histories, interleaved, lives
 from emq_proof.checks import Violations
 from emq_proof.history_facts import Facts, Fault, Loss, Losses, Step, concerns
 from emq_proof.owners import Owners, Ownership
-from emq_proof.rows import lists, only, steps_of
+from emq_proof.rows import lists, losses, only, steps_of
 
 _EVENTS = (
     *(events.PUBLISHED, events.STARTED, events.SETTLED, *events.AGAIN, events.DEAD),
@@ -56,11 +56,11 @@ def of(
         slack_us: largest difference between the clocks of two machines.
         is_whole: whether the trail is complete. If not, violations that a missing event could explain do not count.
     """
-    losses = _losses(table)
+    lost = losses(table)
     found: dict[str, list[str]] = defaultdict(list)
     kinds: Counter[str] = Counter()
     examples: dict[str, str] = {}
-    for fault in _faults(table, owners, losses, max_attempts, slack_us, is_whole):
+    for fault in _faults(table, owners, lost, max_attempts, slack_us, is_whole):
         if fault.promise == "E":
             kinds[fault.kind] += 1
             examples.setdefault(fault.kind, fault.text)
@@ -70,8 +70,8 @@ def of(
     if is_whole:
         found["O"] += interleaved.faults(table, owners, slack_us)
         found["O"] += _by_strangers(table, owners)
-    found["M"] += _one_offset(table, losses, slack_us)
-    found["M"] += _rewound(table, losses, slack_us)
+    found["M"] += _one_offset(table, lost, slack_us)
+    found["M"] += _rewound(table, lost, slack_us)
     found["X"] += _never_dead(table, max_attempts)
     found["L"] += _dropped(table, rejects)
     lines = tuple(
@@ -157,14 +157,6 @@ def _lives(table: Any, name: str, *order: str) -> Iterator[tuple[str, Iterator[l
 
 
 # ------------------------------------------------------------------------------------------------------- each offset
-
-
-def _losses(table: Any) -> Losses:
-    found: dict[tuple[str, int, int | None], list[Loss]] = defaultdict(list)
-    columns = lists(only(table, events.LOST), "topic", "group", "priority", "offset", "time_us")
-    for topic, group, priority, *loss in zip(*columns, strict=True):
-        found[topic, group, priority].append(Loss(*loss))
-    return found
 
 
 def _one_offset(table: Any, losses: Losses, slack_us: int) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from emq_proof.checks import End, Start, Violations
@@ -59,9 +60,8 @@ def overlaps(
     def lines() -> Iterable[str]:
         running: dict[tuple[str, str | None], tuple[float, Start]] = {}
         # Of several at one time, those that ended at once come first: they may have ended before the others began.
-        runs = sorted(
-            ((start.time_us, runs_until(start), start) for start in starts if start.key is not None), key=_two
-        )
+        every = ((start.time_us, runs_until(start), start) for start in starts if start.key is not None)
+        runs = sorted(every, key=itemgetter(0, 1))
         for _, until, start in runs:
             key = start.topic, start.key
             before, other = running.get(key, (0.0, start))
@@ -130,7 +130,7 @@ def overtaken(
 
 def disorder(
     starts: Sequence[Start],
-    losses: Mapping[tuple[str, int], Sequence[int]] | None = None,
+    losses: Mapping[tuple[str, int | None], Sequence[int]] | None = None,
     slack_us: int = 0,
     waiting: Iterable[Waiting] = (),
 ) -> Violations:
@@ -184,7 +184,3 @@ def disorder(
 def _is_earlier(one: Start, other: Start) -> bool:
     """Return whether one start was certainly before another one of its group, whatever the clocks say."""
     return one.epoch is not None and other.epoch is not None and one.epoch < other.epoch
-
-
-def _two(run: tuple[int, float, Start]) -> tuple[int, float]:
-    return run[:2]

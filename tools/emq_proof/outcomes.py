@@ -6,7 +6,6 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from functools import partial
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -17,7 +16,7 @@ from emq.trail import events
 from emq.trail.runs import CutShort
 from emq_proof import checks, lives
 from emq_proof.checks import Violations
-from emq_proof.rows import join, lists, only, steps_of
+from emq_proof.rows import join, lists, losses, only, steps_of
 from emq_proof.takeovers import UNSAVED_US
 
 
@@ -36,7 +35,10 @@ def of_messages(
         cut_short: runs of killed hosts.
         slack_us: largest difference between the clocks of two machines.
     """
-    names = partial(_names, table)
+
+    def names(event: str) -> Counter[str]:
+        return Counter(only(table, event)["name"].to_pylist())
+
     published, settled, dead, replayed = map(names, (events.PUBLISHED, events.SETTLED, events.DEAD, events.REPLAYED))
     early = _over_before(table, slack_us)
     more = names(events.MERGED) + names(events.DOUBTED)
@@ -82,10 +84,6 @@ def of_messages(
     }
 
 
-def _names(table: Any, event: str) -> Counter[str]:
-    return Counter(only(table, event)["name"].to_pylist())
-
-
 def _repeats(table: Any, settled: Counter[str], repeated: Mapping[str, lives.Life], slack_us: int) -> dict[str, int]:
     """Return the messages that were settled more than once, with the number of times after the first."""
     repeats = {name: times - 1 for name, times in settled.items() if name not in repeated and times > 1}
@@ -119,10 +117,9 @@ def _seen(table: Any, told: AbstractSet[str]) -> set[str]:
     """
     rows = only(table, events.STARTED, events.RETRIED, events.REPLAYED)
     found = set(rows["name"].to_pylist()) - told
-    lost = only(table, events.LOST)
-    if not found or not lost.num_rows:
+    gone = {f"{topic}/{group}" for topic, group, _ in losses(table)}
+    if not found or not gone:
         return found
-    gone = set(join(lost["topic"], lost["group"]).to_pylist())
     rows = rows.append_column("place", join(rows["topic"], rows["group"]))
     return found - {name for name, place in zip(*lists(rows, "name", "place"), strict=True) if place in gone}
 
@@ -231,11 +228,8 @@ def _forgotten(messages: Collection[tuple[_Place, int, str]], table: Any) -> set
     The store gives their offsets out again. So of several messages published at one offset before the loss was noticed,
     the last one was not lost.
     """
-    columns = lists(only(table, events.LOST), "topic", "group", "priority", "offset", "time_us")
-    losses: dict[_Place, list[tuple[int, int]]] = defaultdict(list)
-    for topic, group, priority, start, at_us in zip(*columns, strict=True):
-        losses[topic, group, priority].append((start, at_us))
-    if not losses:
+    lost = losses(table)
+    if not lost:
         return set()
     rows = only(table, events.PUBLISHED)
     rows = rows.filter(pc.is_valid(rows["offset"]))
@@ -243,14 +237,14 @@ def _forgotten(messages: Collection[tuple[_Place, int, str]], table: Any) -> set
     for topic, group, priority, offset, time_us, name in zip(
         *lists(rows, "topic", "group", "priority", "offset", "time_us", "name"), strict=True
     ):
-        if (topic, group, priority) in losses:
+        if (topic, group, priority) in lost:
             when[(topic, group, priority), offset].append((time_us, name))
     gone = set()
     for place, offset, name in messages:
         at = sorted(when[place, offset])
         mine = max((time_us for time_us, other in at if other == name), default=0)
         newest = len(at) > 1 and at[-1][1] == name
-        if not newest and any(start <= offset and mine < at_us for start, at_us in losses.get(place, ())):
+        if not newest and any(start <= offset and mine < at_us for start, at_us in lost.get(place, ())):
             gone.add(name)
     return gone
 

@@ -24,7 +24,7 @@ from emq.trail import events, segments
 from emq.trail.runs import CutShort
 from emq_proof import checks, faults, keys, outcomes, priorities, waiting
 from emq_proof.checks import Violations
-from emq_proof.rows import join, lists, only, origins
+from emq_proof.rows import join, lists, losses, only, origins
 from emq_proof.takeovers import UNTOLD_US, Takeovers
 
 
@@ -73,11 +73,17 @@ class Expectations:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wait:
-    """The waits of a topic's first attempts from publish to start, in microseconds (two clocks may differ)."""
+    """The waits of first attempts from publish to start, in microseconds (two clocks may differ)."""
 
-    count: int
-    p50_us: int
-    p99_us: int
+    count: int = 0
+    p50_us: int = 0
+    p99_us: int = 0
+
+    @classmethod
+    def of(cls, waits_us: Iterable[int]) -> Wait:
+        ascending = sorted(waits_us)
+        n = len(ascending)
+        return cls(n, ascending[(n - 1) // 2], ascending[(n - 1) * 99 // 100]) if n else cls()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,11 +199,12 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     )
     takeovers = _takeovers(ledger)
     left = waiting.of(table, owners.crashes)
+    noticed = {(f"{t}/{g}", p): [loss.at_us for loss in found] for (t, g, p), found in losses(table).items()}
     doubtful = _doubtful(ledger)
     order = (
         keys.overlaps(starts, ends, takeovers, slack_us, doubtful),
         keys.overlaps(*_by_slot(of_origins, starts, expected.serial, ledger.cut_short), takeovers, slack_us),
-        keys.disorder(starts, _losses(table), slack_us, left),
+        keys.disorder(starts, noticed, slack_us, left),
         keys.overtaken(starts, _publishes(table), slack_us, doubtful),
     )
     single = faults.of(table, owners, expected.max_attempts, expected.rejects, slack_us, ledger.is_whole)
@@ -280,17 +287,6 @@ def _ends(table: Any) -> list[checks.End]:
     return list(map(checks.End._make, zip(*lists(rows, *checks.End._fields), strict=True)))
 
 
-def _losses(table: Any) -> dict[tuple[str, int], list[int]]:
-    """Return the times when a host noticed that a store had lost messages, by `<topic>/<group>` and priority."""
-    rows = only(table, events.LOST)
-    found: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for place, priority, time_us in zip(
-        join(rows["topic"], rows["group"]).to_pylist(), *lists(rows, "priority", "time_us"), strict=True
-    ):
-        found[place, priority].append(time_us)
-    return found
-
-
 def _publishes(table: Any) -> dict[str, keys.Publish]:
     """Return the publishes of the messages with a key that were certainly published once."""
     rows = only(table, events.PUBLISHED, events.DOUBTED)
@@ -338,9 +334,4 @@ def _waits(starts: Sequence[checks.Start]) -> dict[str, Wait]:
     for start in starts:
         if start.attempt == 1 and start.published_us:
             waits[start.topic].append(start.time_us - start.published_us)
-    return {topic: _wait(sorted(values)) for topic, values in sorted(waits.items())}
-
-
-def _wait(ascending: list[int]) -> Wait:
-    n = len(ascending)
-    return Wait(n, ascending[(n - 1) // 2], ascending[(n - 1) * 99 // 100])
+    return {topic: Wait.of(values) for topic, values in sorted(waits.items())}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq.trail import events
+from emq_proof.history_facts import Loss, Losses
 
 
 def join(left: Any, right: Any) -> Any:
@@ -32,6 +34,15 @@ def steps_of(table: Any) -> Any:
 def only(table: Any, *names: str) -> Any:
     """Return the rows of these events."""
     return table.filter(pc.is_in(table["event"], pa.array(names)))
+
+
+def losses(table: Any) -> Losses:
+    """Return what stores have lost, as hosts noticed it."""
+    found: dict[tuple[str, int, int | None], list[Loss]] = defaultdict(list)
+    columns = lists(only(table, events.LOST), "topic", "group", "priority", "offset", "time_us")
+    for topic, group, priority, *loss in zip(*columns, strict=True):
+        found[topic, group, priority].append(Loss(*loss))
+    return found
 
 
 def lists(table: Any, *columns: str) -> list[list[Any]]:
