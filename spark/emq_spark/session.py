@@ -63,7 +63,8 @@ def local_session(app: str, cores: int = 2, memory: str = "2g", **conf: str) -> 
     # Workers run this Python; with another one they would miss the packages of a virtual environment.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(app).master(f"local[{cores},{TASK_TRIES}]")
-    for name, value in {**_LOCAL, "spark.driver.memory": memory, **_dotted(conf)}.items():
+    dotted = {name.replace("_", "."): value for name, value in conf.items()}
+    for name, value in {**_LOCAL, "spark.driver.memory": memory, **dotted}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -137,10 +138,6 @@ _LOCAL = {
     # Spark hands Arrow batches to Python unchanged and does not copy them row by row.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
-
-
-def _dotted(conf: dict[str, str]) -> dict[str, str]:
-    return {name.replace("_", "."): value for name, value in conf.items()}
 
 
 def _java() -> str | None:

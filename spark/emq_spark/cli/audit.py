@@ -77,6 +77,8 @@ def audit(
 
     Example: emq audit trail/ --ledger ledger/ --report audit.html
     """
+    from emq.runtime.settings import Settings
+
     with needing("the audit", "spark"):
         from emq_spark import session as spark_session
         from emq_spark.audit import offset_audit, view
@@ -99,7 +101,7 @@ def audit(
     )
     offset_audit.check(options, findings)
     found: tuple[list[Topic], StoreView] | None = None
-    if session.settings.store != _default_store() or session.overrides.get("store"):
+    if session.settings.store != Settings().store or session.overrides.get("store"):
         import asyncio
 
         found = asyncio.run(_look(session))
@@ -125,12 +127,6 @@ async def _look(session: Session) -> tuple[list[Topic], StoreView]:
 
     async with session.app() as app:
         return await store.look(app)
-
-
-def _default_store() -> str:
-    from emq.runtime.settings import Settings
-
-    return Settings().store
 
 
 def _read_topics(path: Path) -> list[Topic]:

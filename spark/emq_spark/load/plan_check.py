@@ -12,7 +12,7 @@ from emq.storage import folds
 from emq.topics import rules
 from emq.topics.model import Kind, Topic
 from emq_spark.load.ledger import RUN
-from emq_spark.load.plan import MAX_TENANTS, NUMBER, Delay, Plan, Replay, Tenants
+from emq_spark.load.plan import MAX_TENANTS, NUMBER, Plan, Replay, Tenants
 
 Rule = tuple[bool, str, object, str]
 """(whether the rule holds, key, value, text that completes "key = value" to an error)"""
@@ -155,8 +155,8 @@ def _delays(t: Tenants) -> Iterator[Rule]:
         yield (
             (d.between_s is None) != (d.every_s is None),
             f"delays[{i}]",
-            _given(d),
-            ("must give between_s = [least, most], or every_s"),
+            {name: value for name, value in msgspec.to_builtins(d).items() if value is not None},
+            "must give between_s = [least, most], or every_s",
         )
         if d.between_s is not None:
             good = d.between_s[0] <= d.between_s[1]
@@ -177,10 +177,6 @@ def _delays(t: Tenants) -> Iterator[Rule]:
         ("is missing: give the milliseconds after which messages are due, or delays for all of them"),
     )
     yield kind is not Kind.PRIORITY or not t.delays, "delays", total, "does not go with kind priority; leave it out"
-
-
-def _given(delay: Delay) -> dict[str, object]:
-    return {name: value for name, value in msgspec.to_builtins(delay).items() if value is not None}
 
 
 def _replay(r: Replay) -> Iterator[Rule]:
