@@ -11,7 +11,6 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from emq import App
 from emq.observe.dead_letters import Letter, Selection
-from emq.offsets.checkpoints import Checkpoint
 from emq.offsets.lag import SlotLag
 from emq.topics.model import Topic
 from emq_spark.source import options as so
@@ -34,16 +33,8 @@ TOPICS = 500
 """Most topics about which one call asks."""
 
 
-class TopicsPartition(InputPartition):
-    """Names of the topics that one task asks about."""
-
-    def __init__(self, topics: tuple[str, ...]) -> None:
-        super().__init__(topics)
-        self.topics = topics
-
-
 class TablesReader(DataSourceReader):
-    """Reads rows about topics."""
+    """Reads rows about topics. A partition's value is the names of the topics that one task asks about."""
 
     def __init__(self, options: so.Options, schema: StructType) -> None:
         self._options = options
@@ -51,7 +42,7 @@ class TablesReader(DataSourceReader):
         self._wanted = Wanted()
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [TopicsPartition(names) for names in ask(self._options.settings, self._parts)]
+        return [InputPartition(names) for names in ask(self._options.settings, self._parts)]
 
     async def _parts(self, app: App) -> list[tuple[str, ...]]:
         found = await topics_of(app, self._options.topics)
@@ -63,13 +54,13 @@ class TablesReader(DataSourceReader):
         return shared_by_dead(dead, self._options.messages_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, TopicsPartition):
+        if partition.value is None:  # Spark makes an empty partition if there are none
             return
         import pyarrow as pa
 
         schema = source_schema.arrow(self._schema)
         with connected_app(self._options.settings) as (connection, app):
-            names = set(partition.topics)
+            names = set(partition.value)
             topics = [topic for topic in connection.run(app.catalog.list()) if topic.name in names]
             rows = _ROWS[self._options.what](app, topics, self._wanted.range("died"))
             while page := connection.run(_page(rows)):
@@ -136,15 +127,9 @@ async def _offsets(app: App, topics: Sequence[Topic], _died: Range) -> AsyncIter
                 "watermark": saved.watermark,
                 "head": head,
                 "tail": tail,
-                "unfinished": _unfinished(saved, head, tail),
+                "unfinished": saved.unfinished(head, tail),
                 "finished": [{"begin": begin, "end": end} for begin, end in saved.finished],
             }
-
-
-def _unfinished(saved: Checkpoint, head: int, tail: int) -> int:
-    start = max(head, saved.watermark)
-    beyond = sum(max(0, min(end, tail) - max(begin, start)) for begin, end in saved.finished)
-    return max(0, tail - start - beyond)
 
 
 async def _lag(app: App, topics: Sequence[Topic], _died: Range) -> AsyncIterator[Row]:
