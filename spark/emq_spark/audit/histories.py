@@ -15,9 +15,10 @@ from pyspark.sql import functions as F
 
 from emq.trail import events
 from emq_proof.histories import in_order, judge
-from emq_proof.history_facts import Facts, Fault, Loss, Losses, Step
+from emq_proof.history_facts import Facts, Loss, Losses, Step
 from emq_spark.audit import workers
 from emq_spark.audit.events import SENT
+from emq_spark.audit.findings import SCHEMA
 
 Crashes = Mapping[int, Sequence[tuple[int, int]]]
 """Crashes by group, see `emq_proof.history_facts.Facts`."""
@@ -28,10 +29,6 @@ FEW: Final = 1_000_000
 _EVENTS: Final = (
     *(SENT, events.PUBLISHED, events.STARTED, events.SETTLED, *events.AGAIN, events.DEAD),
     *(events.REPLAYED, events.RECALLED, events.DOUBTED),
-)
-_FOUND: Final = (
-    "promise string, kind string, topic string, `group` int, id string, source string, at_us long, text string, "
-    "excused boolean"
 )
 
 
@@ -80,9 +77,11 @@ def judged(
                 return losses.get((topic, group, priority), ())
 
             facts = Facts(max_attempts.get(topic), slack_us, crashes_of, whole and is_whole, lost)
-            yield from (_finding(topic, name, fault, copied) for fault in judge(name, steps, facts))
+            for fault in judge(name, steps, facts):
+                excused = fault.kind == "from two places" and topic in copied
+                yield {"topic": topic, "id": name, "excused": excused, **fault._asdict()}
 
-    return workers.judged(ordered, judge_all, _FOUND)
+    return workers.judged(ordered, judge_all, SCHEMA)
 
 
 def _messages(rows: Iterator[workers.Row]) -> Iterator[tuple[str, str, bool, list[Step], Crashes]]:
@@ -94,17 +93,3 @@ def _messages(rows: Iterator[workers.Row]) -> Iterator[tuple[str, str, bool, lis
             steps.append(step)
             crashes[step.group] = [(span["from_us"], span["until_us"]) for span in spans or ()]
         yield topic, name, len(steps) >= whole, in_order(steps), crashes
-
-
-def _finding(topic: str, name: str, fault: Fault, copied: Collection[str]) -> dict[str, Any]:
-    return {
-        "promise": fault.promise,
-        "kind": fault.kind,
-        "topic": topic,
-        "group": fault.group,
-        "id": name,
-        "source": fault.source,
-        "at_us": fault.at_us,
-        "text": fault.text,
-        "excused": fault.kind == "from two places" and topic in copied,
-    }

@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 
 from emq.trail import events
 from emq_proof import contents, lives
-from emq_proof.history_facts import Facts, Fault
+from emq_proof.history_facts import Facts
 from emq_proof.lives import Life, Step
 from emq_spark.audit import workers
 from emq_spark.audit.events import SENT, only, origin
+from emq_spark.audit.findings import SCHEMA
 from emq_spark.audit.messages import JUDGED
 
 FOUND: Final = (
@@ -63,9 +64,10 @@ def too_early(rows: DataFrame, slack_us: int) -> DataFrame:
     def judge(rows: Iterator[workers.Row]) -> Iterator[dict[str, Any]]:
         for (topic, name), mine in itertools.groupby(rows, key=lambda row: (row[0], row[_NAME])):
             steps = (Step(*values) for _, *values in mine)
-            yield from (_finding(topic, name, fault) for fault in contents.too_early(steps, slack_us))
+            for fault in contents.too_early(steps, slack_us):
+                yield {"topic": topic, "id": name, **fault._asdict()}
 
-    return faults(workers.judged(ordered.select("topic", *Step._fields), judge, FOUND))
+    return workers.judged(ordered.select("topic", *Step._fields), judge, SCHEMA)
 
 
 def _steps(rows: DataFrame) -> DataFrame:
@@ -113,7 +115,7 @@ def _follow(topic: str, name: str, rows: Iterator[workers.Row], facts: Facts) ->
             yield step
 
     for fault in contents.judge(steps(), facts._replace(crashes=lambda group: crashes.get(group, ()))):
-        yield _finding(topic, name, fault)
+        yield {"topic": topic, "id": name, **fault._asdict()}
     is_over = bool(life.settled)
     yield {
         **found,
@@ -129,10 +131,6 @@ def _follow(topic: str, name: str, rows: Iterator[workers.Row], facts: Facts) ->
         "is_odd": False,
         "steps": 0,
     }
-
-
-def _finding(topic: str, name: str, fault: Fault) -> dict[str, Any]:
-    return {"topic": topic, "id": name, **fault._asdict()}
 
 
 _AT_ANY_TIME: Final = ((0.0, math.inf),)

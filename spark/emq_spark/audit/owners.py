@@ -18,7 +18,7 @@ from emq.trail import events
 from emq_proof import owners
 from emq_spark.audit import workers
 from emq_spark.audit.events import only
-from emq_spark.audit.findings import found_in
+from emq_spark.audit.findings import SCHEMA, found_in
 from emq_spark.audit.seconds import OWNED
 
 FIELDS = (
@@ -137,12 +137,7 @@ def conflicts(owned: DataFrame, slack_us: int, *, is_whole: bool) -> DataFrame:
                     "text": conflict.text,
                 }
 
-    return workers.judged(ordered, judge, _CONFLICTS)
-
-
-_CONFLICTS: Final = (
-    "promise string, kind string, topic string, `group` int, source string, other string, at_us long, text string"
-)
+    return workers.judged(ordered, judge, SCHEMA)
 
 
 def _summed(frame: DataFrame) -> DataFrame:

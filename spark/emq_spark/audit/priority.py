@@ -20,6 +20,7 @@ from emq_proof import priorities
 from emq_proof.priorities import NEVER_US, Step
 from emq_spark.audit import workers
 from emq_spark.audit.events import origin
+from emq_spark.audit.findings import SCHEMA
 
 _HOST: Final = ("topic", "group", "source")
 _GOES, _LEAVES, _READY = 0, 1, 2
@@ -95,7 +96,7 @@ def inversions(rows: DataFrame, groups: DataFrame) -> DataFrame:
     """
     ordered = _steps(rows.join(groups, ["topic", "group"], "left_semi")).repartition(*_HOST)
     ordered = ordered.sortWithinPartitions(*_HOST, "time_us", "what", "started_us", "offset")
-    return workers.judged(ordered.select(*_HOST, "id", "offset", *Step._fields), _judge, _FOUND)
+    return workers.judged(ordered.select(*_HOST, "id", "offset", *Step._fields), _judge, SCHEMA)
 
 
 def _steps(rows: DataFrame) -> DataFrame:
@@ -147,9 +148,3 @@ def _judge(rows: Iterator[workers.Row]) -> Iterator[dict[str, Any]]:
                 place = {"topic": topic, "group": group, "priority": step.priority, "offset": offset, "id": message_id}
                 more = {"other": other, "key": step.key, "source": source, "at_us": step.time_us, "text": text}
                 yield {"promise": "P", "kind": "inversion", **place, **more}
-
-
-_FOUND: Final = (
-    "promise string, kind string, topic string, `group` int, priority int, offset long, id string, other string, "
-    "key string, source string, at_us long, text string"
-)
