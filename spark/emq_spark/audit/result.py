@@ -111,13 +111,21 @@ def make(
         places: number of open messages by place.
         waits: see `emq_spark.audit.overview.Overview`.
     """
-    done = _done(before.done, found, counts, {p: places.get(p, 0) for p in offsets.ended(options.live)})
+    ended = {place: places.get(place, 0) for place in offsets.ended(options.live)}
+    done = _counted(before.done, found, counts, ended, "done_")
+    done.published += sum(ended.values())
     flaws = [*found.flaws, *_skews(waits, options), *_contradictions(kinds)]
     violations = dict(before.violations)
     for kind in kinds:
         if not kind.excused and kind.promise != EVIDENCE:
             violations[kind.promise] = violations.get(kind.promise, 0) + kind.count
-    totals = _totals(before.done, found, counts, places)
+    totals = {
+        **msgspec.structs.asdict(_counted(before.done, found, counts, places)),
+        "in_store": sum(places.get(place, 0) for place in (offsets.QUEUED, offsets.LANE, offsets.CLAIMED)),
+        "unfinished": places.get(offsets.UNKNOWN, 0),
+        "lost": sum(places.get(place, 0) for place in offsets.LOST),
+        "surplus": counts["surplus"],
+    }
     notes = _notes(options, found, totals, places, kinds)
     publishes = counts.get("ledger_published", 0)
     messages = plurals.count(totals["published"], "message")
@@ -164,47 +172,26 @@ def _contradictions(kinds: Sequence[Kind]) -> list[str]:
     ]
 
 
-def _done(before: Done, found: Input, counts: Mapping[str, int], ended: Mapping[str, int]) -> Done:
-    """Count the messages that are not handed on; `ended` counts the open ones among them by place."""
+def _counted(before: Done, found: Input, counts: Mapping[str, int], places: Mapping[str, int], of: str = "") -> Done:
+    """Add to the counts of earlier audits.
+
+    Args:
+        of: "done_" to count only the messages that are not handed on; `places` then has the open ones among them.
+    """
     return Done(
-        published=before.published + counts["done_published"] + sum(ended.values()),
-        delivered=before.delivered + counts["done_delivered"],
-        dead=before.dead + counts["done_dead"],
-        dropped=before.dropped + counts["done_recalled"] + ended[offsets.DROPPED],
-        forgotten=before.forgotten + ended[offsets.FORGOTTEN],
-        unseen=before.unseen + ended.get(offsets.BLIND, 0),
-        unknown=before.unknown + counts.get("ledger_unknown", 0),
-        refused=before.refused + counts.get("ledger_refused", 0),
-        merged=before.merged + counts.get("ledger_merged", 0),
-        extra=before.extra + counts["done_extra"],
         events=before.events + found.rows,
         segments=before.segments + len(found.trail) + len(found.ledger),
+        published=before.published + counts[f"{of}published"],
+        merged=before.merged + counts.get("ledger_merged", 0),
+        delivered=before.delivered + counts[f"{of}delivered"],
+        dead=before.dead + counts[f"{of}dead"] + places.get(offsets.DEAD, 0),
+        dropped=before.dropped + counts[f"{of}recalled"] + places.get(offsets.DROPPED, 0),
+        lost_by_store=before.lost_by_store + places.get(offsets.FORGOTTEN, 0),
+        finished_unseen=before.finished_unseen + places.get(offsets.BLIND, 0),
+        publishes_unknown=before.publishes_unknown + counts.get("ledger_unknown", 0),
+        publishes_refused=before.publishes_refused + counts.get("ledger_refused", 0),
+        not_published_here=before.not_published_here + counts[f"{of}extra"],
     )
-
-
-def _totals(before: Done, found: Input, counts: Mapping[str, int], places: Mapping[str, int]) -> dict[str, int]:
-    lost = sum(places.get(place, 0) for place in offsets.LOST)
-    dropped, blind = places.get(offsets.DROPPED, 0), places.get(offsets.BLIND, 0)
-    waiting = (offsets.QUEUED, offsets.LANE, offsets.CLAIMED)
-    dead = places.get(offsets.DEAD, 0)
-    return {
-        "events": before.events + found.rows,
-        "segments": before.segments + len(found.trail) + len(found.ledger),
-        "published": before.published + counts["published"],
-        "merged": before.merged + counts.get("ledger_merged", 0),
-        "delivered": before.delivered + counts["delivered"],
-        "dead": before.dead + counts["dead"] + dead,
-        "dropped": before.dropped + counts["recalled"] + dropped,
-        "lost_by_store": before.forgotten + places.get(offsets.FORGOTTEN, 0),
-        "in_store": sum(places.get(place, 0) for place in waiting),
-        "unfinished": places.get(offsets.UNKNOWN, 0),
-        "finished_unseen": before.unseen + blind,
-        "lost": lost,
-        "surplus": counts["surplus"],
-        "publishes_unknown": before.unknown + counts.get("ledger_unknown", 0),
-        "publishes_refused": before.refused + counts.get("ledger_refused", 0),
-        "not_published_here": before.extra + counts["extra"],
-    }
 
 
 _ALLOWED = {

@@ -24,25 +24,25 @@ from emq_spark.audit import local_rows
 from emq_spark.audit.events import literal
 from emq_spark.audit.store import QueueView
 
-VERSION = 4
+VERSION = 5
 FILE = "state.json"
 
 
 class Done(msgspec.Struct):
-    """Counts of messages that are finished and no longer carried."""
+    """Counts of messages that are finished and no longer carried, under the names of the result."""
 
+    events: int = 0
+    segments: int = 0
     published: int = 0
+    merged: int = 0
     delivered: int = 0
     dead: int = 0
     dropped: int = 0
-    forgotten: int = 0
-    unseen: int = 0
-    extra: int = 0
-    unknown: int = 0
-    refused: int = 0
-    merged: int = 0
-    events: int = 0
-    segments: int = 0
+    lost_by_store: int = 0
+    finished_unseen: int = 0
+    publishes_unknown: int = 0
+    publishes_refused: int = 0
+    not_published_here: int = 0
 
 
 class CatalogSeen(msgspec.Struct):
