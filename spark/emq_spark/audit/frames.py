@@ -65,9 +65,10 @@ class Frames:
         """Return the directory in which a frame is kept."""
         return self._scratch / name
 
-    def has(self, name: str) -> bool:
-        """Return whether the frame kept under this name has rows."""
-        return self._rows[name] > 0
+    def some(self, name: str, frame: DataFrame) -> DataFrame | None:
+        """Do as `kept`; return None if the frame has no rows."""
+        kept = self.kept(name, frame)
+        return kept if self._rows[name] else None
 
     @functools.cached_property
     def overview(self) -> Overview:

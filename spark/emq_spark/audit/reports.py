@@ -26,8 +26,7 @@ class Reports:
         """Compute and keep findings. Each call costs a Spark job, so do not call it for a frame known to be empty."""
         self._asked += 1
         name = f"findings-{self._asked}"
-        self._frames.kept(name, findings.complete(found))
-        if self._frames.has(name):
+        if self._frames.some(name, findings.complete(found)) is not None:
             self._found.append(events.literal(self._frames.place(name)))
 
     def add_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -27,11 +27,13 @@ from emq_spark.audit import (
     duplicates,
     histories,
     interleaved,
+    keys,
     local_rows,
     messages,
     next_audit,
     numbering,
     offsets,
+    priority,
 )
 from emq_spark.audit import crashes as audit_crashes
 from emq_spark.audit import events as audit_events
@@ -46,7 +48,6 @@ from emq_spark.audit.reports import Reports
 from emq_spark.audit.result import Audit
 from emq_spark.audit.segments_read import Input
 from emq_spark.audit.state import State
-from emq_spark.audit.sweeps import Sweeps
 from emq_spark.load import ledger
 
 Progress = Callable[[str], None]
@@ -97,11 +98,10 @@ class Steps:
         self._say("looking at repeats")
         self._judge_repeats(unusual, counts, unknown)
         self._say("sweeping over groups and keys")
-        sweeps = Sweeps(self._spark, frames, self._reports, self._found, self._options, self._catalogs)
-        sweeps.judge_smooth_caps(self._caps)
+        self._judge_smooth_caps()
         waiting = None if self._options.live or not counts["open"] else audit_waiting.of(placed, self._found.unclosed)
-        sweeps.judge_priority(waiting)
-        sweeps.judge_keys(waiting)
+        self._judge_priority(waiting)
+        self._judge_keys(waiting)
         self._judge_contents()
         self._say("summing up")
         found = self._reports.new()
@@ -140,9 +140,8 @@ class Steps:
             starts = self._frames.starts
             spans = self._frames.kept("spans", interleaved.spans(starts))
             suspects = interleaved.suspects(spans, owners, self._options.slack_us)
-            suspects = self._frames.kept("interleaved", suspects)
-            if self._frames.has("interleaved"):
-                self._reports.add(interleaved.faults(starts, suspects))
+            if (kept := self._frames.some("interleaved", suspects)) is not None:
+                self._reports.add(interleaved.faults(starts, kept))
 
     def _judge_aligned_caps(self) -> int:
         """Judge the caps in aligned seconds; return the number of groups without a cap in any catalog."""
@@ -152,8 +151,7 @@ class Steps:
         frames = self._frames
         charged = audit_caps.charges(self._catalogs)
         seconds = audit_caps.with_budgets(self._spark, frames.seconds, charged)
-        over = frames.kept("over", audit_caps.exceeded(seconds, caps))
-        if frames.has("over"):
+        if (over := frames.some("over", audit_caps.exceeded(seconds, caps))) is not None:
             starts = audit_caps.with_budgets(self._spark, frames.starts, charged)
             self._reports.add(audit_caps.aligned(over, starts, self._options.slack_us))
         return audit_caps.unknown(self._frames.seconds, caps)
@@ -251,7 +249,8 @@ class Steps:
         self._judge_unique()
         if frames.overview.ranges:
             drops = audit_events.only(frames.ranges, events.DROPPED)
-            self._reports.add(offsets.dropped(drops, sorted(self._topics() - self._dropping())))
+            refusing = self._topics() - self._topics(lambda topic: topic.options.overflow == "drop_oldest")
+            self._reports.add(offsets.dropped(drops, sorted(refusing)))
         self._judge_dead(unusual, counts)
         return placed, places
 
@@ -262,19 +261,15 @@ class Steps:
         sent = frames.sent.where(F.col("run").isin(sure))
         published = numbering.published(frames.rows)
         sums = frames.kept("offsets", numbering.offsets_of(published, numbering.numbers(sent)))
-        doubtful = frames.kept("doubtful", numbering.doubtful(sums))
-        if frames.has("doubtful"):
+        if (doubtful := frames.some("doubtful", numbering.doubtful(sums))) is not None:
             self._reports.add(numbering.twice(sent, doubtful))
             self._reports.add(numbering.one_offset(published, doubtful, frames.losses, self._options.slack_us))
         if any(row["odd"] for row in frames.outcomes):
             self._reports.add(audit_events.odd_rows(frames.sent))
 
-    def _topics(self) -> set[str]:
-        return {t.name for topics in self._catalogs for t in topics}
-
-    def _dropping(self) -> set[str]:
-        """Return the topics that had the overflow policy `drop_oldest` in any catalog."""
-        return {t.name for topics in self._catalogs for t in topics if t.options.overflow == "drop_oldest"}
+    def _topics(self, holds: Callable[[Topic], bool] = lambda _: True) -> set[str]:
+        """Return the topics for which this held in any catalog."""
+        return {topic.name for topics in self._catalogs for topic in topics if holds(topic)}
 
     def _placed(self, open_: DataFrame) -> tuple[DataFrame, dict[str, int]]:
         """Return the open messages with their places, as `_judge_offsets`; report the lost messages."""
@@ -285,7 +280,7 @@ class Steps:
             options.store,
             self._blind(),
             offsets.reach(frames.starts, self._found.unclosed),
-            drops=self._dropping(),
+            drops=self._topics(lambda topic: topic.options.overflow == "drop_oldest"),
             live=options.live,
             slack_us=options.slack_us,
         )
@@ -337,6 +332,55 @@ class Steps:
         if counts["restarted"]:
             restarted = unusual.where("restarted")
             self._reports.add(offsets.rewound(self._frames.starts, restarted, self._frames.losses, options.slack_us))
+
+    # ------------------------------------------------------------------------------------- sweeps over groups and keys
+
+    def _judge_smooth_caps(self) -> None:
+        if any(cap.most for cap in self._caps):
+            starts = self._frames.starts
+            found = audit_caps.stretches(starts, audit_caps.frame(self._spark, self._caps))
+            if (stretches := self._frames.some("stretches", found)) is not None:
+                self._reports.add(audit_caps.sliding(stretches, starts, self._options.slack_us))
+
+    def _judge_priority(self, waiting: DataFrame | None) -> None:
+        """Judge priority (P).
+
+        Args:
+            waiting: messages that were never started, see `emq_spark.audit.waiting`; None if none are known.
+        """
+        others = self._topics(lambda topic: topic.options.priority_policy != "strict")
+        rows = self._frames.rows.where(~F.col("topic").isin(others))
+        starts = audit_events.only(rows, events.STARTED)
+        lowest = self._frames.overview.lowest
+        if not lowest:
+            return
+        if waiting is not None:
+            strict = waiting.where(~F.col("topic").isin(others))
+            left = audit_waiting.as_starts(strict, self._frames.owners)
+            starts = starts.unionByName(left, allowMissingColumns=True)
+        starts = priority.waiting(starts, self._frames.owners)
+        if (suspects := self._frames.some("suspects", priority.suspects(starts, lowest + 1))) is not None:
+            ends = audit_events.only(rows, *audit_events.ENDINGS).where(F.col("key").isNotNull())
+            both = starts.unionByName(ends, allowMissingColumns=True)
+            self._reports.add(priority.inversions(both, suspects))
+
+    def _judge_keys(self, waiting: DataFrame | None) -> None:
+        """Judge the order of keys (K); `waiting` as for `_judge_priority`."""
+        rows, cut_short, slack_us = self._frames.rows, self._found.cut_short, self._options.slack_us
+        followed = keys.followed(keys.deliveries(rows, cut_short), slack_us)
+        if (faults := self._frames.some("faults", followed)) is not None:
+            doubtful = self._frames.doubtful
+            self._reports.add(keys.overlaps(faults, doubtful))
+            self._reports.add(keys.disorder(faults, self._frames.losses))
+            self._reports.add(keys.overtaken(faults, rows, doubtful, slack_us))
+        if waiting is not None and not (keyed := audit_waiting.with_key(waiting)).isEmpty():
+            self._reports.add(keys.passed_over(keyed, self._frames.starts))
+        others = self._topics(lambda topic: topic.options.ordering != "slot" or not topic.is_sorted)
+        if serial := sorted(self._topics() - others):
+            runs = keys.deliveries(keys.by_slot(rows, serial), cut_short, failures_run=False)
+            self._reports.add(keys.overlaps(keys.followed(runs, slack_us)))
+
+    # ----------------------------------------------------------------------------------------------------------- counts
 
     def _unknown(self) -> dict[str, int]:
         """Return by topic the number of publishes with an unknown outcome, over all audits of the state."""
