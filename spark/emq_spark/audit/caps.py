@@ -130,7 +130,8 @@ def exceeded(seconds: DataFrame, caps: DataFrame) -> DataFrame:
         F.sum("n").alias("n"), (F.min("source") < F.max("source")).alias("moved")
     )
     judged = by_place.join(in_windows, ["topic", "group"])
-    return judged.withColumn("allowed", _allowed("second")).where(F.col("n") > F.col("allowed"))
+    allowed = F.expr(f"whole + (part * (second + 1) + phase) div {MICRO} - (part * second + phase) div {MICRO}")
+    return judged.withColumn("allowed", allowed).where(F.col("n") > F.col("allowed"))
 
 
 def aligned(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
@@ -166,10 +167,6 @@ def aligned(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
 def _place() -> Column:
     """Return the place whose cap a row counts for: its topic, or the budget."""
     return F.when(F.col("group") == BUDGET, F.col("group")).otherwise(F.lit(-1)).alias("group")
-
-
-def _allowed(second: str) -> Column:
-    return F.expr(f"whole + (part * ({second} + 1) + phase) div {MICRO} - (part * {second} + phase) div {MICRO}")
 
 
 def _beyond_slack(over: DataFrame, starts: DataFrame, explains: Explains, names: Sequence[str]) -> DataFrame:

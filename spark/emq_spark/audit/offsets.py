@@ -98,7 +98,8 @@ def placed(
         .join(waiting, ["topic", "id"], "left")
         .join(dead, ["topic", "id"], "left")
     )
-    found = joined.withColumn("place", F.coalesce("place", _by_store(drops))).drop(*_added(queues), "waits", "died")
+    added = [name for name in queues.columns if name not in ("topic", "group", "priority")]
+    found = joined.withColumn("place", F.coalesce("place", _by_store(drops))).drop(*added, "waits", "died")
     if live:
         moved = F.col("place").isin(*LOST) & (F.col("last_us") >= store.at_us - slack_us)
         found = found.withColumn("place", F.when(moved, QUEUED).otherwise(F.col("place")))
@@ -136,10 +137,6 @@ def blind(owned: DataFrame, quotas: DataFrame, unclosed: Collection[str], option
     return killed.groupBy("topic", "group").agg(
         F.coalesce(unseen, F.lit(1 << 61)).alias("most"), until_us.alias("until_us")
     )
-
-
-def _added(queues: DataFrame) -> list[str]:
-    return [name for name in queues.columns if name not in ("topic", "group", "priority")]
 
 
 def _in_ranges(frame: DataFrame, ranges: DataFrame, place: str, condition: Column) -> DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from emq.trail import events
@@ -67,13 +67,11 @@ def of(new: DataFrame, carried: DataFrame) -> Overview:
     )
     marks = ("started", "comes_back", "is_due", "ranges", "needs_owner")
     summed = told.groupBy("priority", "source", "bucket").agg(
-        count(F.col("queued")).alias("n"), F.max("behind_us").alias("behind_us"), *map(_any, marks)
+        count(F.col("queued")).alias("n"),
+        F.max("behind_us").alias("behind_us"),
+        *(F.max(name).alias(name) for name in marks),
     )
     found = summed.collect()
     lowest = max((row["priority"] for row in found if row["started"] and row["priority"] is not None), default=0)
     waits = [row for row in found if row["bucket"] is not None]
     return Overview(waits, lowest, *(any(row[name] for row in found) for name in marks[1:]))
-
-
-def _any(name: str) -> Column:
-    return F.max(name).alias(name)
