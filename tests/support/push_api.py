@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import pytest
 
 from emq import App
 from emq.runtime import settings
@@ -65,11 +66,26 @@ class Api:
         return await self.http.request(method, path, headers=headers, **more)
 
 
+    async def key_of(self, role: Any, tenant: str = "") -> str:
+        """Make a key; return its text."""
+        return (await self.service.keys.create(role, "test", tenant=tenant))[1]
+
+    async def listed(self, path: str, **params: Any) -> list[dict[str, Any]]:
+        """Return all entries of a list, page by page."""
+        page = await self("GET", path, params=params)
+        found: list[dict[str, Any]] = page["data"]
+        while page["next"] is not None:
+            page = await self("GET", path, params={**params, "cursor": page["next"]})
+            found += page["data"]
+        return found
+
+
 @contextlib.asynccontextmanager
-async def opened(**options: Any) -> AsyncIterator[Api]:
+async def opened(*tenants: str, **options: Any) -> AsyncIterator[Api]:
     """Open an app in memory with the API over it.
 
     Args:
+        tenants: are created, with 100 requests a second each.
         options: settings.
     """
     made = settings.merged(settings.Settings(store="memory:"), **options)
@@ -77,8 +93,21 @@ async def opened(**options: Any) -> AsyncIterator[Api]:
         service = await PushService.open(app)
         _, admin = await service.keys.create("admin", "test")
         async with served(app, service, admin) as api:
+            for tenant in tenants:
+                await api("PUT", f"/v1/tenants/{tenant}", {"qps": 100})
             yield api
         await service.close()
+
+
+def fixture(*tenants: str, **options: Any) -> Any:
+    """Return a fixture that opens an app with the API over it; see `opened`."""
+
+    @pytest.fixture
+    async def api() -> AsyncIterator[Api]:
+        async with opened(*tenants, **options) as made:
+            yield made
+
+    return api
 
 
 @contextlib.asynccontextmanager

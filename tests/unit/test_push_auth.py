@@ -18,81 +18,26 @@ from aiohttp import web
 from emq.runtime import errors
 from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
-from emq.topics import model
 from emq_push import handshake
 from emq_push.addresses import AddressFilter
-from emq_push.attempts import Attempt
 from emq_push.endpoint import Endpoint
 from emq_push.oauth2 import REFUSED_S, OAuth2, Tokens
 from emq_push.pusher import Pusher, Reports
 from support.authority import Authority
-from support.emq_shell import shell
+from support.emq_shell import Shell
 from support.http_receiver import HttpReceiver, Request
+from support.pushing import ANY, Attempts, deliver, endpoint, message, topic
 
 NOW_S = 1_700_000_000.0
-ANY = AddressFilter(("*",))
-
-
-def topic(**attributes: str) -> model.Topic:
-    named = {f"push.{name.replace('__', '.')}": value for name, value in attributes.items()}
-    return model.Topic("t", 10.0, options=model.TopicOptions(attributes=named))
-
-
-def endpoint(**attributes: str) -> Endpoint:
-    found = Endpoint.from_topic(topic(**attributes))
-    assert found is not None
-    return found
-
-
-def message(id_: str = "id1") -> Message:
-    return Message(id_, b"{}", topic="t")
-
-
-async def deliver(found: Endpoint, *ids: str) -> list[BaseException | None]:
-    async with Pusher({"t": found}.get, clock=ManualClock(NOW_S), addresses=ANY) as push:
-        return await asyncio.gather(*[push(message(id_)) for id_ in ids or ("id1",)], return_exceptions=True)
 
 
 # --------------------------------------------------------------------------------------------------------------- basic
 
 
-async def test_user_and_password_go_with_each_request() -> None:
-    receiver = HttpReceiver(lambda request: 204)
-    async with receiver.running():
-        assert await deliver(endpoint(url=receiver.url(), basic="shop:pässword:1")) == [None]
+async def test_user_and_password_go_with_each_request(receiver: HttpReceiver) -> None:
+    assert await deliver(endpoint(receiver.url(), basic="shop:pässword:1")) == [None]
     kind, _, given = receiver.requests[0].headers["authorization"].partition(" ")
     assert (kind, base64.b64decode(given).decode()) == ("Basic", "shop:pässword:1")
-
-
-@pytest.mark.parametrize(
-    ("attributes", "text"),
-    [
-        ({"basic": "s3cret"}, "push.basic must be user:password"),
-        ({"basic": ":s3cret"}, "push.basic must be user:password"),
-        ({"basic": "a:s3cret\n"}, "push.basic must be user:password"),
-        ({"basic": "a:s3cret", "headers__authorization": "s3cret"}, "push.basic and push.headers.authorization give"),
-        (
-            {"basic": "a:s3cret", "oauth2__url": "http://a/", "oauth2__client_id": "a", "oauth2__secret": "s3cret"},
-            "twice",
-        ),
-        ({"oauth2__url": "http://a/", "oauth2__secret": "s3cret"}, "go together; give all"),
-        ({"oauth2__url": "a", "oauth2__client_id": "a", "oauth2__secret": "s3cret"}, "push.oauth2.url 'a' must start"),
-        ({"tls__cert": "s3cret"}, "push.tls.cert and push.tls.key go together"),
-        ({"tls__cert": "s3cret", "tls__key": "s3cret"}, "must be a certificate and its key in PEM"),
-        ({"tls__ca": "s3cret"}, "push.tls.ca is not a certificate"),
-    ],
-)
-def test_credentials_that_are_none_are_refused_and_not_shown(attributes: dict[str, str], text: str) -> None:
-    with pytest.raises(errors.InvalidTopic, match=text) as caught:
-        endpoint(url="http://shop.example/", **attributes)
-    assert "s3cret" not in str(caught.value)
-
-
-def test_no_credentials_are_in_the_repr() -> None:
-    found = endpoint(url="http://a/", oauth2__url="http://b/", oauth2__client_id="a", oauth2__secret="s3cret")
-    assert "s3cret" not in repr(found)
-    assert "s3cret" not in repr(endpoint(url="http://a/", basic="a:s3cret"))
-    assert found.masked("it is s3cret") == "it is ***"
 
 
 # ------------------------------------------------------------------------------------------------------------- OAuth 2
@@ -139,7 +84,7 @@ async def server() -> AsyncIterator[Server]:
 
 
 @pytest.mark.parametrize("said", ["the token {} is unknown", "Bearer {}", "the end: {}"])
-async def test_a_token_that_an_endpoint_repeats_is_masked(said: str) -> None:
+async def test_a_token_that_an_endpoint_repeats_is_masked(said: str, receiver: HttpReceiver) -> None:
     token = "eyJhbGciOiJub25lIn0.s3cret"
 
     def answers(request: Request) -> web.Response:
@@ -147,10 +92,9 @@ async def test_a_token_that_an_endpoint_repeats_is_masked(said: str) -> None:
             return web.json_response({"access_token": token})
         return web.Response(status=500, text=said.format(token))
 
-    receiver = HttpReceiver(answers)
-    async with receiver.running():
-        credentials = {"oauth2__url": receiver.url("/token"), "oauth2__client_id": "c", "oauth2__secret": "s" * 8}
-        [failure] = await deliver(endpoint(url=receiver.url("/"), **credentials))
+    receiver.answers = answers
+    credentials = {"oauth2__url": receiver.url("/token"), "oauth2__client_id": "c", "oauth2__secret": "s" * 8}
+    [failure] = await deliver(endpoint(receiver.url(), **credentials))
     assert isinstance(failure, errors.Retry)
     assert "s3cret" not in failure.reason
     assert "***" in failure.reason
@@ -158,7 +102,7 @@ async def test_a_token_that_an_endpoint_repeats_is_masked(said: str) -> None:
 
 async def test_a_token_is_fetched_once_for_many_deliveries(server: Server) -> None:
     server.delay_s = 0.05
-    assert await deliver(server.endpoint(), *"abcdef") == [None] * 6
+    assert await deliver(server.endpoint(), *map(message, "abcdef")) == [None] * 6
     assert server.used == ["Bearer t1"] * 6
     [asked] = [request for request in server.requests if request.path == "/token"]
     assert asked.body == b"grant_type=client_credentials&scope=x+y"
@@ -203,16 +147,10 @@ async def test_a_token_is_used_to_its_end_while_its_server_hangs_or_fails(server
 
 
 async def test_a_slow_token_server_does_not_make_its_endpoint_slow(server: Server) -> None:
-    made: list[Attempt] = []
-
-    class Sink:
-        def attempted(self, attempt: Attempt) -> None:
-            made.append(attempt)
-
+    made = Attempts()
     server.delay_s = 1.5
-    async with Pusher({"t": server.endpoint()}.get, addresses=ANY, reports=Reports(attempts=Sink())) as push:
-        await push(message())
-    assert [attempt.took_us < 1_450_000 for attempt in made] == [True]
+    await deliver(server.endpoint(), reports=Reports(attempts=made))
+    assert [attempt.took_us < 1_450_000 for attempt in made.all] == [True]
 
 
 async def test_a_refused_token_is_fetched_again_once_within_the_attempt(server: Server) -> None:
@@ -229,7 +167,7 @@ async def test_a_refused_token_is_fetched_again_once_within_the_attempt(server: 
 
 async def test_a_dead_token_server_delays_its_own_endpoints_only(server: Server) -> None:
     server.token_status, clock = 503, ManualClock(NOW_S)
-    endpoints = {"t": server.endpoint(), "other": endpoint(url=server.url("/hook"), basic="a:b")}
+    endpoints = {"t": server.endpoint(), "other": endpoint(server.url("/hook"), basic="a:b")}
     async with Pusher(endpoints.get, clock=clock, addresses=ANY) as push:
         for _ in range(5):
             with pytest.raises(errors.Retry, match=r"no token from 127\.0\.0\.1: HTTP 503"):
@@ -261,21 +199,22 @@ async def test_an_answer_without_a_token_is_a_failure(server: Server, answer: by
     assert failure.reason.startswith("no token from 127.0.0.1: its")
 
 
-async def test_a_token_server_is_under_the_same_filter_of_addresses(server: Server) -> None:
-    async with Pusher({"t": server.endpoint()}.get) as push:
-        with pytest.raises(errors.Retry, match="loopback address"):
-            await push(message())
-    assert not server.requests
-
-
-@pytest.mark.parametrize("limits", [{"https_only": True}, {"ports": frozenset((443,))}])
-async def test_a_token_server_is_under_the_same_limits_of_schemes_and_ports(
-    server: Server, limits: dict[str, Any]
+@pytest.mark.parametrize(
+    ("addresses", "why"),
+    [
+        (AddressFilter(), "loopback address"),
+        (AddressFilter(("*",), https_only=True), "is not allowed"),
+        (AddressFilter(("*",), ports=frozenset((443,))), "is not allowed"),
+    ],
+)
+async def test_a_token_server_is_under_the_same_limits_of_addresses_schemes_and_ports(
+    server: Server, addresses: AddressFilter, why: str
 ) -> None:
     found = dataclasses.replace(server.endpoint(), url=yarl.URL("https://127.0.0.1:443/"))
-    async with Pusher({"t": found}.get, addresses=AddressFilter(("*",), **limits)) as push:
-        with pytest.raises(errors.Retry, match=r"no token from 127\.0\.0\.1: .* is not allowed"):
-            await push(message())
+    [failure] = await deliver(found, addresses=addresses)
+    assert isinstance(failure, errors.Retry)
+    assert failure.reason.startswith("no token from 127.0.0.1: ")
+    assert why in failure.reason
     assert not server.requests
 
 
@@ -349,11 +288,11 @@ async def test_an_endpoint_gets_a_client_certificate_and_is_trusted_by_its_own_a
     receiver, authority = tls_server
     certificate, key = authority.issue("emq")
     url = receiver.url(scheme="https")
-    good = endpoint(url=url, tls__ca=authority.pem, tls__cert=certificate, tls__key=key)
-    assert await deliver(good, "a", "b") == [None, None]
-    without = endpoint(url=url, tls__ca=authority.pem)
+    good = endpoint(url, tls__ca=authority.pem, tls__cert=certificate, tls__key=key)
+    assert await deliver(good, message("a"), message("b")) == [None, None]
+    without = endpoint(url, tls__ca=authority.pem)
     assert isinstance((await deliver(without))[0], errors.Retry)
-    [failure] = await deliver(endpoint(url=url, tls__cert=certificate, tls__key=key))
+    [failure] = await deliver(endpoint(url, tls__cert=certificate, tls__key=key))
     assert isinstance(failure, errors.Retry)
     assert "certificate not accepted" in failure.reason
     assert len(receiver.requests) == 2
@@ -364,16 +303,17 @@ def test_a_key_that_does_not_fit_its_certificate_is_refused() -> None:
     with pytest.raises(
         errors.InvalidTopic, match=r"push\.tls\.cert and push\.tls\.key must be a certificate and its key"
     ):
-        endpoint(url="https://a/", tls__cert=authority.issue("a")[0], tls__key=authority.issue("b")[1])
+        endpoint("https://a/", tls__cert=authority.issue("a")[0], tls__key=authority.issue("b")[1])
 
 
 # ----------------------------------------------------------------------------------------------------------- handshake
 
 
-async def shaken(headers: dict[str, str], status: int = 200) -> tuple[handshake.Allowed, Request]:
-    receiver = HttpReceiver(lambda request: web.Response(status=status, headers=headers))
-    async with receiver.running():
-        found = await handshake.handshake(endpoint(url=receiver.url("/hook")), "emq.example", 2.0, ANY)
+async def shaken(
+    receiver: HttpReceiver, headers: dict[str, str], status: int = 200
+) -> tuple[handshake.Allowed, Request]:
+    receiver.answers = lambda _: web.Response(status=status, headers=headers)
+    found = await handshake.handshake(endpoint(receiver.url("/hook")), "emq.example", 2.0, ANY)
     return found, receiver.requests[0]
 
 
@@ -385,8 +325,10 @@ async def shaken(headers: dict[str, str], status: int = 200) -> tuple[handshake.
         ({"webhook-allowed-origin": "EMQ.example"}, ("emq.example", None)),
     ],
 )
-async def test_an_endpoint_agrees_to_deliveries(headers: dict[str, str], allowed: tuple[str, int | None]) -> None:
-    found, request = await shaken(headers)
+async def test_an_endpoint_agrees_to_deliveries(
+    headers: dict[str, str], allowed: tuple[str, int | None], receiver: HttpReceiver
+) -> None:
+    found, request = await shaken(receiver, headers)
     assert tuple(found) == allowed
     assert (request.method, request.path) == ("OPTIONS", "/hook")
     assert request.headers["webhook-request-origin"] == "emq.example"
@@ -403,78 +345,70 @@ async def test_an_endpoint_agrees_to_deliveries(headers: dict[str, str], allowed
         ({"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "many"}, 200, "allows the rate 'many'"),
     ],
 )
-async def test_an_endpoint_that_does_not_agree_is_refused(headers: dict[str, str], status: int, text: str) -> None:
+async def test_an_endpoint_that_does_not_agree_is_refused(
+    headers: dict[str, str], status: int, text: str, receiver: HttpReceiver
+) -> None:
     with pytest.raises(errors.InvalidTopic, match=text):
-        await shaken(headers, status)
+        await shaken(receiver, headers, status)
 
 
 async def test_a_handshake_goes_to_allowed_addresses_only() -> None:
     with pytest.raises(errors.InvalidTopic, match="loopback address"):
-        await handshake.handshake(endpoint(url="http://127.0.0.1:1/"), "emq.example", 1.0, AddressFilter())
+        await handshake.handshake(endpoint("http://127.0.0.1:1/"), "emq.example", 1.0, AddressFilter())
 
 
-async def test_an_agreement_is_kept_in_the_topic_and_in_each_delivery() -> None:
-    allowed = handshake.Allowed("emq.example", 60)
-    receiver = HttpReceiver(lambda request: 204)
-    async with receiver.running():
-        attributes = {"push.url": receiver.url(), **allowed.attributes}
-        made = model.Topic("t", 5.0, options=model.TopicOptions(attributes=attributes))
-        found = Endpoint.from_topic(made)
-        assert found is not None
-        assert await deliver(found) == [None]
+async def test_an_agreement_is_kept_in_the_topic_and_in_each_delivery(receiver: HttpReceiver) -> None:
+    made = topic(url=receiver.url(), **{k[5:]: v for k, v in handshake.Allowed("emq.example", 60).attributes.items()})
+    found = Endpoint.from_topic(made)
+    assert found is not None
+    assert await deliver(found) == [None]
     assert receiver.requests[0].headers["webhook-request-origin"] == "emq.example"
     assert handshake.capped(made) == 1.0
     assert json.loads(receiver.requests[0].body) == {}
 
 
 async def test_the_command_line_asks_the_endpoint_and_keeps_below_its_rate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    emq: Shell, receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    emq = shell(tmp_path, monkeypatch)
     monkeypatch.setenv("EMQ_PUSH_ALLOW", "127.0.0.1")
     answer = {"WebHook-Allowed-Origin": "emq.example", "WebHook-Allowed-Rate": "30"}
-    receiver = HttpReceiver(lambda request: web.Response(headers=answer if request.path == "/agrees" else {}))
-    async with receiver.running():
+    receiver.answers = lambda request: web.Response(headers=answer if request.path == "/agrees" else {})
 
-        def create(path: str) -> list[str]:
-            return f"topic create t{path[1:]} --qps 20 --handshake emq.example --url {receiver.url(path)}".split()
+    def create(path: str) -> list[str]:
+        return f"topic create t{path[1:]} --qps 20 --handshake emq.example --url {receiver.url(path)}".split()
 
-        [first, *more] = create("/agrees")
-        made = await asyncio.to_thread(emq.json, first, *more)
-        assert made["qps"] == 0.5
-        assert made["options"]["attributes"]["push.allowed_rate"] == "30"
-        assert made["options"]["attributes"]["push.origin"] == "emq.example"
-        [first, *more] = create("/not")
-        assert "does not agree to deliveries from 'emq.example'" in await asyncio.to_thread(emq.refused, first, *more)
-
-
-def test_a_header_s_secret_is_masked_also_without_its_scheme() -> None:
-    bearer = endpoint(url="http://a/", headers__Authorization="Bearer s3cret.tok")
-    assert bearer.masked("the token s3cret.tok has expired") == "the token *** has expired"
-    pair = base64.b64encode(b"me:passw0rd").decode()
-    basic = endpoint(url="http://a/", headers__Authorization=f"Basic {pair}")
-    assert basic.masked(f"wrong password passw0rd in {pair}") == "wrong password *** in ***"
-    plain = endpoint(url="http://a/", headers__X_Kind="two words")
-    assert plain.masked("two words; words") == "***; words"
+    [first, *more] = create("/agrees")
+    made = await asyncio.to_thread(emq.json, first, *more)
+    assert made["qps"] == 0.5
+    assert made["options"]["attributes"]["push.allowed_rate"] == "30"
+    assert made["options"]["attributes"]["push.origin"] == "emq.example"
+    [first, *more] = create("/not")
+    assert "does not agree to deliveries from 'emq.example'" in await asyncio.to_thread(emq.refused, first, *more)
 
 
 @pytest.mark.parametrize(
-    "url", ["http://u:s3cret@a:99999/", "http://u:s3cret@[::1", "ftp://u:s3cret@a/", "u:s3cret@a b"]
+    ("attributes", "said", "shown"),
+    [
+        (
+            {"headers__Authorization": "Bearer s3cret.tok"},
+            "the token s3cret.tok has expired",
+            "the token *** has expired",
+        ),
+        (
+            {"headers__Authorization": "Basic bWU6cGFzc3cwcmQ="},
+            "wrong password passw0rd in bWU6cGFzc3cwcmQ=",
+            "wrong password *** in ***",
+        ),
+        ({"headers__X_Kind": "two words"}, "two words; words", "***; words"),
+        ({"basic": "a:s3cret"}, "it is s3cret", "it is ***"),
+        (
+            {"oauth2__url": "http://b/", "oauth2__client_id": "a", "oauth2__secret": "s3cret"},
+            "it is s3cret",
+            "it is ***",
+        ),
+    ],
 )
-def test_a_broken_url_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(errors.InvalidTopic) as caught:
-        endpoint(url=url)
-    assert "push.url" in str(caught.value)
-    assert "s3cret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("host", ["xn--a", "loc%61lhost", "a..b", "-a.test", "a" * 64 + ".test", "ab." * 90 + "test"])
-def test_a_host_that_cannot_be_a_domain_name_is_named(host: str) -> None:
-    with pytest.raises(errors.InvalidTopic) as caught:
-        endpoint(url=f"http://{host}/")
-    assert f"push.url 'http://{host}/' is not a URL: its host is not a domain name" in str(caught.value)
-
-
-@pytest.mark.parametrize("host", ["a", "A_b.test.", "münchen.test", "xn--mnchen-3ya.test", "8.8.8.8", "[2606::1]"])
-def test_a_host_that_can_be_a_domain_name_or_is_an_address_is_taken(host: str) -> None:
-    assert endpoint(url=f"http://{host}/").url.host
+def test_a_secret_is_masked_and_not_in_the_repr(attributes: dict[str, str], said: str, shown: str) -> None:
+    found = endpoint("http://a/", **attributes)
+    assert found.masked(said) == shown
+    assert "s3cret" not in repr(found)
