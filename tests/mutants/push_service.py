@@ -29,7 +29,7 @@ MUTANTS = (
         "services/emq_push/batches.py",
         "    return message.expires_us <= now_us + wait_s * 1e6",
         "    return message.expires_us <= now_us",
-        "tests/unit/test_push_batches.py::test_a_message_that_expires_before_its_next_attempt_is_alone",
+        "tests/unit/test_push_batches.py::test_a_message_at_its_last_attempt_is_alone_also_if_it_expires_before_the_next",
     ),
     Mutant(
         "accepted-without-a-trace",

@@ -29,24 +29,21 @@ def documented() -> dict[str, Any]:
     return application.build(PushService(App("memory:"))).openapi()
 
 
-def documented_at(document: Mapping[str, Any], operation: Operation, samples: Mapping[str, Any]) -> list[str]:
-    """Return the paths that the API documents for the request that an operation makes with sample arguments."""
-    request = _request(operation, samples)
-    return [
-        path
+def answered(
+    document: Mapping[str, Any], operation: Operation, samples: Mapping[str, Any]
+) -> tuple[type[Any], list[str]]:
+    """Return the type of an operation's answer, and the schemas by which the API documents its success.
+
+    Fails unless the API documents exactly one path for the request that the operation makes with sample arguments.
+    """
+    parameters = inspect.signature(operation).parameters.values()
+    request = operation(**{p.name: samples[p.name] for p in parameters if p.default is p.empty and p.kind != 4})
+    [responses] = [
+        methods[request.method.lower()]["responses"]
         for path, methods in document["paths"].items()
         if request.method.lower() in methods
         and re.fullmatch(re.sub(r"\{\w+\}", "[^/:]+", path), request.path.partition("?")[0])
     ]
-
-
-def answered(
-    document: Mapping[str, Any], operation: Operation, samples: Mapping[str, Any]
-) -> tuple[type[Any], list[str]]:
-    """Return the type of an operation's answer, and the schemas by which the API documents its success."""
-    request = _request(operation, samples)
-    [path] = documented_at(document, operation, samples)
-    responses = document["paths"][path][request.method.lower()]["responses"]
     text = msgspec.json.encode([each for status, each in responses.items() if status[0] == "2"]).decode()
     return request.answer, re.findall(r'"#/components/schemas/([^"]+)"', text)
 
@@ -59,11 +56,6 @@ def reads(document: Mapping[str, Any], kind: Any, name: str) -> bool:
     schema, fields = document["components"]["schemas"][name], msgspec.structs.fields(kind)
     has_needed = {each.name for each in fields if each.required} <= set(schema["required"])
     return has_needed and (get_origin(kind) is Page or set(schema["properties"]) <= {each.name for each in fields})
-
-
-def _request(operation: Operation, samples: Mapping[str, Any]) -> Request[Any]:
-    parameters = inspect.signature(operation).parameters.values()
-    return operation(**{p.name: samples[p.name] for p in parameters if p.default is p.empty and p.kind != 4})
 
 
 def unknown_fields(document: Mapping[str, Any], shown: Mapping[type[msgspec.Struct], str]) -> dict[str, set[str]]:

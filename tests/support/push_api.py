@@ -65,7 +65,6 @@ class Api:
             more["json"] = body
         return await self.http.request(method, path, headers=headers, **more)
 
-
     async def key_of(self, role: Any, tenant: str = "") -> str:
         """Make a key; return its text."""
         return (await self.service.keys.create(role, "test", tenant=tenant))[1]

@@ -43,12 +43,6 @@ def document() -> dict[str, Any]:
     return api_operations.documented()
 
 
-@pytest.mark.parametrize("operation", [*PUSH.values(), *POOLS.values()], ids=[*PUSH, *POOLS])
-def test_the_api_has_every_operation(document: dict[str, Any], operation: api_operations.Operation) -> None:
-    samples = SAMPLES | {"pool": {"name": "x"}} if operation is pool_operations.put_pool else SAMPLES
-    assert len(api_operations.documented_at(document, operation, samples)) == 1
-
-
 @pytest.mark.parametrize(
     ("of", "operations"), [(AsyncPushClient, PUSH), (PushClient, PUSH), (AsyncPoolClient, POOLS), (PoolClient, POOLS)]
 )

@@ -30,26 +30,12 @@ class Case:
 
 @pytest.fixture
 async def case() -> AsyncIterator[Case]:
-    async with push_api.opened() as api:
-        for id_ in ("t1", "t2"):
-            await api("PUT", f"/v1/tenants/{id_}", {"qps": 100})
+    async with push_api.opened("t1", "t2") as api:
         tenant = Tenant(api.app, "t1")
         for endpoint in ("ep_a", "ep_b"):
             await tenant.add_endpoint(endpoint)
-        keys = {}
-        for name, role, of in (("reader", "read", "t1"), ("manager", "manage", "t1"), ("stranger", "manage", "t2")):
-            keys[name] = (await api("POST", "/v1/keys", {"role": role, "tenant": of}))["key"]
-        yield Case(api, tenant, keys)
-
-
-async def listed(api: Api, path: str, **params: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    cursor: str | None = ""
-    while cursor is not None:
-        page = await api("GET", path, params={**params, "cursor": cursor})
-        found += page["data"]
-        cursor = page["next"]
-    return found
+        roles = {"reader": ("read", "t1"), "manager": ("manage", "t1"), "stranger": ("manage", "t2")}
+        yield Case(api, tenant, {name: await api.key_of(*of) for name, of in roles.items()})
 
 
 async def test_a_delivery_with_its_attempts(case: Case) -> None:
@@ -78,23 +64,23 @@ async def test_a_delivery_with_its_attempts(case: Case) -> None:
     }
     [for_admin] = (await api("GET", f"{T}/deliveries/ep_a:m00001/attempts"))["data"]
     assert for_admin["host"] == "h1"
-    assert len(await listed(api, f"{T}/endpoints/ep_a/attempts")) == 1
+    assert len(await api.listed(f"{T}/endpoints/ep_a/attempts")) == 1
 
 
 async def test_the_list_has_filters_and_pages(case: Case) -> None:
     api = case.api
     await case.tenant.add(5, "delivered")
     await case.tenant.add(4, "dead", first=10, endpoint="ep_b", event_type="user.left")
-    assert len(await listed(api, f"{T}/deliveries", limit=2)) == 9
-    assert {d["id"] for d in await listed(api, f"{T}/deliveries", state="dead", limit=3)} == {
+    assert len(await api.listed(f"{T}/deliveries", limit=2)) == 9
+    assert {d["id"] for d in await api.listed(f"{T}/deliveries", state="dead", limit=3)} == {
         f"ep_b:m{i:05d}" for i in range(10, 14)
     }
-    assert len(await listed(api, f"{T}/deliveries", event_type=["user.*", "x"])) == 4
-    assert len(await listed(api, f"{T}/deliveries", endpoint="ep_a", message="m00002")) == 1
+    assert len(await api.listed(f"{T}/deliveries", event_type=["user.*", "x"])) == 4
+    assert len(await api.listed(f"{T}/deliveries", endpoint="ep_a", message="m00002")) == 1
     third = (await api("GET", f"{T}/deliveries/ep_a:m00003"))["created"]
-    since = await listed(api, f"{T}/deliveries", **{"created[gte]": third, "endpoint": "ep_a"})
+    since = await api.listed(f"{T}/deliveries", **{"created[gte]": third, "endpoint": "ep_a"})
     assert sorted(d["message"] for d in since) == ["m00003", "m00004"]
-    before = await listed(api, f"{T}/deliveries", **{"created[lt]": third, "endpoint": "ep_a"})
+    before = await api.listed(f"{T}/deliveries", **{"created[lt]": third, "endpoint": "ep_a"})
     assert sorted(d["message"] for d in before) == ["m00000", "m00001", "m00002"]
 
 
@@ -226,7 +212,7 @@ async def test_a_replay_from_dry_run_to_done(case: Case) -> None:
     assert len((await case.tenant.lane())[0]) == 30
     assert (await api("GET", f"{T}/dead-letters/count", key=key))["dead"] == 0
     await api("GET", f"/v1/tenants/t2/replays/{made['id']}", key=case.keys["stranger"], status=404)
-    assert (await listed(api, f"{T}/replays", limit=1))[0]["id"] == made["id"]
+    assert (await api.listed(f"{T}/replays", limit=1))[0]["id"] == made["id"]
 
 
 WRONG_REPLAYS: list[dict[str, Any]] = [
@@ -254,7 +240,7 @@ async def test_dead_letters(case: Case) -> None:
     api, key = case.api, case.keys["manager"]
     await case.tenant.add(5)
     await case.tenant.add(2, endpoint="ep_b", first=50)
-    found = await listed(api, f"{T}/dead-letters", limit=2)
+    found = await api.listed(f"{T}/dead-letters", limit=2)
     assert len(found) == 7
     assert (found[0]["id"], found[0]["reason"], found[0]["payload"]) == ("ep_a:m00000", "HTTP 500", "{}")
     counted = await api("GET", f"{T}/dead-letters/count", key=key)
@@ -266,8 +252,8 @@ async def test_dead_letters(case: Case) -> None:
     await api("POST", f"{T}/dead-letters:purge", {"endpont": "ep_a"}, key=key, status=422)
     purged = await api("POST", f"{T}/dead-letters:purge", {"endpoint": "ep_a"}, key=key)
     assert purged == {"purged": 4, "more": False}
-    assert len(await listed(api, f"{T}/dead-letters", **{"died[gte]": "2020-01-01T00:00:00Z"})) == 2
-    assert await listed(api, f"{T}/dead-letters", **{"died[lt]": "2020-01-01T00:00:00Z"}) == []
+    assert len(await api.listed(f"{T}/dead-letters", **{"died[gte]": "2020-01-01T00:00:00Z"})) == 2
+    assert await api.listed(f"{T}/dead-letters", **{"died[lt]": "2020-01-01T00:00:00Z"}) == []
 
 
 async def test_lag_and_limits(case: Case) -> None:

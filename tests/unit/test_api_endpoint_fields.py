@@ -5,41 +5,30 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime
-import json
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
-import msgspec
 import pytest
 from aiohttp import web
-from aiohttp.abc import AbstractResolver
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from emq.runtime.settings import Address
-from emq_clients import AsyncPushClient
-from emq_clients.push import answers, operations
+from emq_clients.push import operations
 from emq_push.secrets import Secrets
-from emq_web import serving
 from support import push_api
-from support.emq_shell import shell
+from support.emq_shell import Shell
 from support.http_receiver import HttpReceiver, Request
 from support.push_api import Api
-from support.push_api_calls import endpoint_of, hosting, message, post
+from support.push_api_calls import Names, endpoint_of, hosting, message, post
 from support.waiting import until
 
 KEY = base64.b64encode(b"k" * 32).decode()
 SECRET = "s3:cret"
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with push_api.opened(push_allow="127.0.0.1", secret_key=KEY) as opened:
-        await opened("PUT", "/v1/tenants/acme", {"qps": 100})
-        yield opened
+api = push_api.fixture("acme", push_allow="127.0.0.1", secret_key=KEY)
 
 
 @pytest.fixture
@@ -68,20 +57,21 @@ def deliveries(receiver: HttpReceiver) -> list[Request]:
     return [request for request in receiver.requests if request.path == "/hook"]
 
 
-async def delivered(api: Api, receiver: HttpReceiver) -> Request:
-    """Publish a message; return the request that brings it."""
+async def brought(receiver: HttpReceiver, sending: Awaitable[Any]) -> Request:
     count = len(deliveries(receiver))
-    await post(api, message())
+    await sending
     await until(lambda: len(deliveries(receiver)) > count)
     return deliveries(receiver)[-1]
+
+
+async def delivered(api: Api, receiver: HttpReceiver) -> Request:
+    """Publish a message; return the request that brings it."""
+    return await brought(receiver, post(api, message()))
 
 
 async def exampled(api: Api, receiver: HttpReceiver, made: Any) -> Request:
     """Send an example; return the request that brings it."""
-    count = len(deliveries(receiver))
-    await api("POST", f"{path_of(made)}:send-example")
-    await until(lambda: len(deliveries(receiver)) > count)
-    return deliveries(receiver)[-1]
+    return await brought(receiver, api("POST", f"{path_of(made)}:send-example"))
 
 
 # ------------------------------------------------------------------------------------------------------------- OAuth 2
@@ -183,15 +173,7 @@ async def test_credentials_in_a_url_are_refused_with_the_place_where_they_belong
 async def test_a_token_server_that_is_inside_is_refused_at_a_change_too(
     api: Api, receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Inside(AbstractResolver):
-        async def resolve(self, host: str, *_: object) -> Any:
-            if host == "nowhere.example":
-                raise OSError("no such name")
-            return [{"host": "10.0.0.1" if host == "inside.example" else "93.184.216.34"}]
-
-        async def close(self) -> None: ...
-
-    monkeypatch.setattr(api.service._reach, "_resolver", Inside())
+    monkeypatch.setattr(api.service._reach, "_resolver", Names(inside="10.0.0.1"))
     made = await endpoint_of(api)
     before = await attributes_of(api, made)
     body = {"auth": oauth2(receiver, token_url="https://inside.example/token")}
@@ -204,27 +186,6 @@ async def test_a_token_server_that_is_inside_is_refused_at_a_change_too(
 
 
 # ------------------------------------------------------------------------------------------------------------- batches
-
-
-async def test_messages_share_requests_and_keep_the_order_of_their_keys(api: Api, receiver: HttpReceiver) -> None:
-    made = await endpoint_of(api, url=receiver.url("/hook"), batch={"most": 10, "wait_s": 0.05})
-    assert made["batch"] == {"most": 10, "wait_s": 0.05, "format": "json"}
-    bodies = [message(payload={"key": f"k{n % 6}", "n": n}, key=f"k{n % 6}") for n in range(30)]
-    await post(api, {"messages": bodies})
-    got: list[list[dict[str, Any]]] = []
-
-    def all_came() -> bool:
-        got[:] = [json.loads(request.body) for request in deliveries(receiver)]
-        return sum(map(len, got)) >= 30
-
-    async with hosting(api):
-        await until(all_came)
-    assert len(got) < 30, "some shared a request"
-    assert all(len({each["key"] for each in batch}) == len(batch) for batch in got)
-    for key in {body["key"] for body in bodies}:
-        order = [each["n"] for batch in got for each in batch if each["key"] == key]
-        assert order == sorted(order)
-        assert len(order) == 5
 
 
 async def test_a_batch_is_shown_changed_and_ended(api: Api, receiver: HttpReceiver) -> None:
@@ -355,8 +316,7 @@ async def test_without_its_package_ed25519_is_refused_by_its_place(api: Api, mon
 # ------------------------------------------------------------------------------------- from a terminal and from Python
 
 
-def test_the_command_line_creates_such_endpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    emq = shell(tmp_path, monkeypatch)
+def test_the_command_line_creates_such_endpoints(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMQ_PUSH_ALLOW", "*")
     emq("push tenant acme --qps 5")
     made = emq.json("push endpoint acme http://127.0.0.1:9/ --batch 20 --signature ed25519")
@@ -367,28 +327,6 @@ def test_the_command_line_creates_such_endpoints(tmp_path: Path, monkeypatch: py
     shown = emq.json(f"topic show acme.{made['id']}")
     assert shown["options"]["attributes"]["push.batch"] == "20"
     assert "--batch" in emq.refused("push endpoint acme http://127.0.0.1:9/ --batch 1001", code=2)
-
-
-async def test_the_client_has_the_fields(api: Api) -> None:
-    async with (
-        serving.serving(api.app, Address("127.0.0.1", 0)) as address,
-        AsyncPushClient(f"http://{address}", api.admin) as push,
-    ):
-        auth: operations.Auth = {
-            "type": "oauth2",
-            "token_url": "https://93.184.216.34/token",
-            "client_id": "me",
-            "client_secret": SECRET,
-        }
-        made = await push.create_endpoint(
-            "acme", url="https://93.184.216.34/hook", auth=auth, batch={"most": 5}, signature="ed25519"
-        )
-        assert (made.auth, made.batch, made.signature) == ("oauth2", answers.Batch(5, 0.1, "json"), "ed25519")
-        assert (made.secret, made.public_key is None) == (None, False)
-        changed = await push.change_endpoint("acme", made.id, batch=None, signature="hmac")
-        assert (changed.auth, changed.batch, changed.signature) == ("oauth2", None, "hmac")
-        assert changed.secret is not None
-        assert await push.endpoint("acme", made.id) == msgspec.structs.replace(changed, secret=None)
 
 
 def test_a_change_that_makes_a_secret_is_sent_once() -> None:

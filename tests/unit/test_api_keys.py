@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,13 +12,7 @@ from emq_web.problems import Problem
 from support import push_api
 from support.push_api import Api
 
-
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with push_api.opened() as opened:
-        await opened("PUT", "/v1/tenants/acme", {"qps": 100})
-        await opened("PUT", "/v1/tenants/other", {"qps": 100})
-        yield opened
+api = push_api.fixture("acme", "other")
 
 
 async def test_keys_are_made_listed_and_deleted(api: Api) -> None:

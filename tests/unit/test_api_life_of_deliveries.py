@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from emq_push.cli import pushing
-from emq_push.service import reconciling
-from emq_push.service.reconciling import Sweep
 from support import push_api
 from support.http_receiver import HttpReceiver
 from support.push_api import Api
+from support.push_api_calls import hosting
+from support.waiting import until
 
 T = "/v1/tenants/t1"
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with push_api.opened(push_allow="127.0.0.1") as made:
-        await made("PUT", T, {"qps": 100})
-        yield made
-
-
-@contextlib.asynccontextmanager
-async def delivering(api: Api) -> AsyncIterator[None]:
-    """Run a host and what an API process does by itself, for the length of a block."""
-    async with pushing.with_push(api.app), api.app.running(), api.service.keeping():
-        yield
+api = push_api.fixture("t1", push_allow="127.0.0.1")
 
 
 async def endpoint(api: Api, receiver: HttpReceiver, **settings: Any) -> str:
@@ -38,12 +24,14 @@ async def endpoint(api: Api, receiver: HttpReceiver, **settings: Any) -> str:
     return str((await api("POST", f"{T}/endpoints", body))["id"])
 
 
-async def until(api: Api, delivery: str, *states: str) -> dict[str, Any]:
-    """Wait until a delivery is in one of the states."""
-    async with asyncio.timeout(20):
-        while (found := await api("GET", f"{T}/deliveries/{delivery}"))["state"] not in states:
-            await asyncio.sleep(0.05)
-    return dict(found)
+async def comes_to(api: Api, delivery: str, state: str) -> dict[str, Any]:
+    """Wait until a delivery is in the state."""
+
+    async def found() -> Any:
+        delivery_now = await api("GET", f"{T}/deliveries/{delivery}")
+        return delivery_now if delivery_now["state"] == state else None
+
+    return dict(await until(found, step_s=0.05))
 
 
 async def test_a_dead_delivery_is_replayed_and_delivered_under_its_own_id(api: Api, receiver: HttpReceiver) -> None:
@@ -51,14 +39,14 @@ async def test_a_dead_delivery_is_replayed_and_delivered_under_its_own_id(api: A
     receiver.answers = lambda _: 500
     sent = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {"n": 1}})
     [delivery] = sent["deliveries"]
-    async with delivering(api):
-        dead = await until(api, delivery, "dead")
+    async with hosting(api), api.service.keeping():
+        dead = await comes_to(api, delivery, "dead")
         assert (dead["attempts"], dead["status"], dead["endpoint"]) == (2, 500, id_)
         assert [a["outcome"] for a in dead["latest_attempts"]] == ["dead", "retry"]
         assert (await api("GET", f"{T}/dead-letters/count"))["dead"] == 1
         receiver.answers = lambda _: 204
         made = await api("POST", f"{T}/replays", {"filter": {"endpoint": id_}, "rate_per_s": 100}, status=202)
-        done = await until(api, delivery, "delivered")
+        done = await comes_to(api, delivery, "delivered")
         assert done["status"] == 204
         async with asyncio.timeout(10):
             while (now := await api("GET", f"{T}/replays/{made['id']}"))["state"] != "done":
@@ -67,7 +55,7 @@ async def test_a_dead_delivery_is_replayed_and_delivered_under_its_own_id(api: A
         # Once more, and this time a delivered one.
         await api("POST", f"{T}/deliveries/{delivery}:resend", status=202)
         requests = await receiver.got(4)
-        await until(api, delivery, "delivered")
+        await comes_to(api, delivery, "delivered")
     assert {r.headers["webhook-id"] for r in requests} == {sent["id"]}
     assert {r.body for r in requests} == {b'{"n":1}'}
     assert {r.headers["emq-header-event-type"] for r in requests} == {"order.paid"}
@@ -80,8 +68,8 @@ async def test_a_delivery_that_waits_for_its_retry_is_cancelled_for_good(api: Ap
     receiver.answers = lambda _: 500
     sent = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {}})
     [delivery] = sent["deliveries"]
-    async with delivering(api):
-        waiting = await until(api, delivery, "delayed")
+    async with hosting(api), api.service.keeping():
+        waiting = await comes_to(api, delivery, "delayed")
         assert waiting["next_attempt"] is not None
         async with asyncio.timeout(20):  # the host's next checkpoint says that the message left its queue
             while (lag := (await api("GET", f"{T}/lag"))["sum"])["ready"]:
@@ -93,55 +81,21 @@ async def test_a_delivery_that_waits_for_its_retry_is_cancelled_for_good(api: Ap
         await receiver.got(1)
 
 
-async def test_an_expired_delivery_does_not_stay_pending(
-    api: Api, receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reconciling, "OLD_S", 0.5)
-    await endpoint(api, receiver, retry_schedule_s=[3600])
-    receiver.answers = lambda _: 500
-    sent = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {}, "ttl_s": 0.2})
-    [delivery] = sent["deliveries"]
-    await asyncio.sleep(0.3)
-    sweep = Sweep(api.service.parts)
-    async with delivering(api):
-        async with asyncio.timeout(20):
-            while (found := await api("GET", f"{T}/deliveries/{delivery}"))["state"] != "dead":
-                await sweep.look()
-                await asyncio.sleep(0.1)
-    assert (found["reason"], found["attempts"]) == ("expired", 0)
-    assert receiver.requests == []
-
-
-async def test_the_deliveries_of_a_disabled_endpoint_are_parked_until_it_is_enabled(
-    api: Api, receiver: HttpReceiver
-) -> None:
-    id_ = await endpoint(api, receiver)
-    await api("POST", f"{T}/endpoints/{id_}:disable")
-    sent = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {}})
-    [delivery] = sent["deliveries"]
-    async with delivering(api):
-        parked = await until(api, delivery, "parked")
-        assert parked["hold"]["name"] == "disabled"
-        assert (await api("GET", f"{T}/lag"))["sum"]["parked"] == 1
-        await api("POST", f"{T}/endpoints/{id_}:enable")
-        await until(api, delivery, "delivered")
-
-
 @pytest.mark.parametrize("action", ["", ":pause", ":disable"])
 async def test_an_expired_delivery_is_dead_at_once_also_while_its_endpoint_gets_nothing(
     api: Api, receiver: HttpReceiver, action: str
 ) -> None:
     id_ = await endpoint(api, receiver, retry_schedule_s=[60])
     receiver.answers = lambda _: 500
-    async with delivering(api):
+    async with hosting(api), api.service.keeping():
         first = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {}})
-        await until(api, first["deliveries"][0], "delayed")  # so the host is at work
+        await comes_to(api, first["deliveries"][0], "delayed")  # so the host is at work
         await api("POST", f"{T}/deliveries/{first['deliveries'][0]}:cancel")
         if action:
             await api("POST", f"{T}/endpoints/{id_}{action}")
             await asyncio.sleep(2.5)  # until the host has followed
         sent = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {"n": 1}, "ttl_s": 1.5})
-        ended = await until(api, sent["deliveries"][0], "dead")
+        ended = await comes_to(api, sent["deliveries"][0], "dead")
         made = 0 if action else 1
         assert (ended["reason"], ended["attempts"], len(receiver.requests)) == ("expired", made, 1 + made)
         lag = await api("GET", f"{T}/lag")

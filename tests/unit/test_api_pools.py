@@ -38,10 +38,6 @@ async def tell(api: Api, *, at: float | None = None, **fields: Any) -> None:
     await Snapshots(api.app.database, "online").save(Snapshot("sms", 1, "host-1", state, since=1e9, **fields))
 
 
-async def of_role(api: Api, role: Any, tenant: str = "") -> str:
-    return (await api.service.keys.create(role, "test", tenant=tenant))[1]
-
-
 # ------------------------------------------------------------------------------------------------------------ catalog
 
 
@@ -336,7 +332,7 @@ async def test_forecasts_are_made_one_at_a_time_and_too_many_are_refused(
 
 
 async def test_a_key_for_tasks_submits_and_looks_and_changes_nothing(api: Api) -> None:
-    key = await of_role(api, "submit")
+    key = await api.key_of("submit")
     for path in ("/v1/pools", SMS, f"{SMS}/snapshot", f"{SMS}/resources/south", f"{SMS}/tasks"):
         await api("GET", path, key=key, status=200)
     await api("POST", f"{SMS}/tasks", {"type": "marketing", "payload": 1}, key=key, status=202)
@@ -358,7 +354,7 @@ async def test_a_key_for_tasks_submits_and_looks_and_changes_nothing(api: Api) -
 @pytest.mark.parametrize("role", ["read", "send", "manage"])
 async def test_a_tenant_of_the_push_service_does_not_reach_pools(api: Api, role: str) -> None:
     await api("PUT", "/v1/tenants/acme", {"qps": 1})
-    key = await of_role(api, role, "acme")
+    key = await api.key_of(role, "acme")
     for method, path, body in (
         ("GET", "/v1/pools", None),
         ("GET", f"{SMS}/snapshot", None),

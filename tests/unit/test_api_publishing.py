@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -19,12 +18,7 @@ from support.http_receiver import HttpReceiver
 from support.push_api import Api
 from support.push_api_calls import PATH, endpoint_of, hosting, lag, message, post, states
 
-
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with push_api.opened(push_allow="127.0.0.1") as opened:
-        await opened("PUT", "/v1/tenants/acme", {"qps": 100})
-        yield opened
+api = push_api.fixture("acme", push_allow="127.0.0.1")
 
 
 async def test_a_published_message_arrives_signed(api: Api, receiver: HttpReceiver) -> None:
@@ -42,22 +36,6 @@ async def test_a_published_message_arrives_signed(api: Api, receiver: HttpReceiv
     assert (await api.app.catalog.get(f"acme.{made['id']}")).options.budget == "acme"
 
 
-async def test_what_an_operator_sets_on_the_topic_of_an_endpoint_stays_and_holds(
-    api: Api, receiver: HttpReceiver
-) -> None:
-    made = await endpoint_of(api, receiver)
-    topic = f"acme.{made['id']}"
-    attributes = (await api.app.catalog.get(topic)).options.attributes
-    batching = {"push.batch": "50", "push.batch_ms": "200"}
-    await api.app.update_topic(topic, attributes={**attributes, **batching})
-    await api("PATCH", f"/v1/tenants/acme/endpoints/{made['id']}", {"timeout_s": 5})
-    await post(api, {"messages": [message(id=f"m{i}", payload=i) for i in range(20)]}, status=202)
-    async with hosting(api):
-        [request] = await receiver.got(1)
-    assert sorted(json.loads(request.body)) == list(range(20))
-    assert set((await states(api)).values()) == {"delivered"}
-
-
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
@@ -69,14 +47,6 @@ async def test_what_an_operator_sets_on_the_topic_of_an_endpoint_stays_and_holds
 )
 async def test_what_is_wrong_with_a_message_is_said_in_words(api: Api, body: dict[str, Any], detail: str) -> None:
     assert (await post(api, body, status=422))["detail"].startswith(detail)
-
-
-async def test_a_path_and_a_method_that_are_not_there_are_named_with_where_to_look() -> None:
-    async with push_api.opened() as api:
-        found = await api("GET", "/v1/nothing", status=404)
-        assert found["detail"] == "there is no path /v1/nothing; /v1/openapi.json describes all operations"
-        found = await api("DELETE", "/v1/hosts", status=405)
-        assert found["detail"].startswith("/v1/hosts does not take DELETE; ")
 
 
 async def test_a_batch_arrives_in_order_at_each_endpoint_that_wants_it(api: Api, receiver: HttpReceiver) -> None:

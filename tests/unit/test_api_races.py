@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -19,11 +19,7 @@ from support.push_api_calls import endpoint_of
 ENDPOINTS = "/v1/tenants/acme/endpoints"
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with push_api.opened(push_allow="127.0.0.1") as opened:
-        await opened("PUT", "/v1/tenants/acme", {"qps": 100})
-        yield opened
+api = push_api.fixture("acme", push_allow="127.0.0.1")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import fastapi
@@ -12,17 +11,6 @@ from emq.runtime import errors
 from emq_web import application
 from support import push_api
 from support.push_api import Api
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with push_api.opened() as opened:
-        yield opened
-
-
-async def key_of(api: Api, role: Any, tenant: str) -> str:
-    _, text = await api.service.keys.create(role, "test", tenant=tenant)
-    return text
 
 
 async def test_a_tenant_is_created_changed_listed_and_deleted(api: Api) -> None:
@@ -42,14 +30,7 @@ async def test_a_tenant_is_created_changed_listed_and_deleted(api: Api) -> None:
 async def test_lists_go_on_at_their_cursor(api: Api) -> None:
     for n in range(5):
         await api("PUT", f"/v1/tenants/t{n}", {"qps": 1})
-    found, cursor = [], ""
-    while True:
-        page = await api("GET", "/v1/tenants", params={"limit": 2, **({"cursor": cursor} if cursor else {})})
-        found += [tenant["id"] for tenant in page["data"]]
-        cursor = page["next"]
-        if cursor is None:
-            break
-    assert found == ["t0", "t1", "t2", "t3", "t4"]
+    assert [each["id"] for each in await api.listed("/v1/tenants", limit=2)] == ["t0", "t1", "t2", "t3", "t4"]
     problem = await api("GET", "/v1/tenants?cursor=xx", status=422)
     assert problem["code"] == "invalid_cursor"
 
@@ -96,7 +77,7 @@ async def test_without_a_valid_key_nothing_works(api: Api) -> None:
 async def test_a_key_reaches_its_own_tenant_only(api: Api) -> None:
     for tenant in ("acme", "other"):
         await api("PUT", f"/v1/tenants/{tenant}", {"qps": 1})
-    reader, sender, manager = [await key_of(api, role, "acme") for role in ("read", "send", "manage")]
+    reader, sender, manager = [await api.key_of(role, "acme") for role in ("read", "send", "manage")]
     for key in (reader, manager):
         await api("GET", "/v1/tenants/acme", key=key)
         assert (await api("GET", "/v1/tenants/other", key=key, status=404))["code"] == "unknown_tenant"
@@ -114,8 +95,12 @@ async def test_keys_are_kept_as_digests_alone(api: Api) -> None:
 
 
 async def test_unknown_paths_and_methods_are_problems(api: Api) -> None:
-    assert (await api("GET", "/v1/nothing", status=404))["code"] == "not_found"
-    assert (await api("POST", "/v1/tenants/acme", {}, status=405))["code"] == "method_not_allowed"
+    found = await api("GET", "/v1/nothing", status=404)
+    assert found["code"] == "not_found"
+    assert found["detail"] == "there is no path /v1/nothing; /v1/openapi.json describes all operations"
+    found = await api("POST", "/v1/tenants/acme", {}, status=405)
+    assert found["code"] == "method_not_allowed"
+    assert found["detail"].startswith("/v1/tenants/acme does not take POST; ")
     response = await api.raw("PUT", "/v1/tenants/acme", content=b"{", headers={"Content-Type": "application/json"})
     assert (response.status_code, response.json()["code"]) == (400, "invalid_json")
 

@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
+import dataclasses
+from typing import Any
 
 import pytest
-import yarl
 from aiohttp import web
 
 from emq.runtime import errors
 from emq.runtime.clock import ManualClock
-from emq.storage.message import Message
-from emq_push.addresses import AddressFilter
 from emq_push.attempts import Attempt
-from emq_push.endpoint import Endpoint
 from emq_push.masking import Masking
-from emq_push.pusher import Pusher, Reports
+from emq_push.pusher import Reports
 from emq_push.schedule import RECOMMENDED_ATTEMPTS, RECOMMENDED_S, Schedule
 from support.http_receiver import HttpReceiver
+from support.pushing import Attempts, deliver, endpoint, message
 
 NOW_S = 1_700_000_000.0
-DAY_S = 86_400
-ANY = AddressFilter(("*",))
 
 
-class Sink:
-    def __init__(self) -> None:
-        self.all: list[Attempt] = []
-
-    def attempted(self, attempt: Attempt) -> None:
-        self.all.append(attempt)
-
-
-async def attempted(answer: web.Response | int, attempt: int = 1, **fields: object) -> Attempt:
+async def attempted(answer: web.Response | int, attempt: int = 1, **fields: Any) -> Attempt:
     """Return the record of one attempt."""
-    receiver, sink = HttpReceiver(lambda request: answer), Sink()
+    receiver, records = HttpReceiver(lambda request: answer), Attempts()
     async with receiver.running():
-        endpoint = Endpoint("t", yarl.URL(receiver.url()), **fields)  # type: ignore[arg-type]
-        async with Pusher(
-            {"t": endpoint}.get, clock=ManualClock(NOW_S), addresses=ANY, reports=Reports(attempts=sink)
-        ) as push:
-            [raised] = await asyncio.gather(
-                push(Message("id1", b"{}", topic="t", attempt=attempt)), return_exceptions=True
-            )
-    [found] = sink.all
+        to, reports = dataclasses.replace(endpoint(receiver.url()), **fields), Reports(attempts=records)
+        [raised] = await deliver(to, message(attempt=attempt), clock=ManualClock(NOW_S), reports=reports)
+    [found] = records.all
     if isinstance(raised, errors.Retry | errors.GiveBack):
         assert raised.reason == found.reason
     if found.next_us:
@@ -81,28 +64,27 @@ async def test_the_last_attempt_is_dead_and_one_at_an_endpoint_that_is_gone_is_p
     assert (found.outcome, found.next_us, found.status) == ("parked", 0, 410)
 
 
-async def test_a_record_shows_no_secret() -> None:
-    text = "wrong password hunter22 in Authorization: Bearer abc.def and whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-    found = await attempted(web.Response(status=401, text=text), masked=Masking(["hunter22"]))
-    assert found.answer == "wrong password *** in Authorization: Bearer *** and whsec_***"
+@pytest.mark.parametrize(
+    ("said", "masked", "kept"),
+    [
+        (
+            b"wrong password hunter22 in Authorization: Bearer abc.def and whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            "hunter22",
+            "wrong password *** in Authorization: Bearer *** and whsec_***",
+        ),
+        # longer than what is read
+        (b"not valid: eyJ" + b"k1" * 1000, "eyJ" + "k1" * 1000, "not valid: ***"),
+        (b"a\0b\xffc\n\xe2\x82", "hunter22", "a\ufffdb\ufffdc\n"),
+        (b"x" * 5000, "hunter22", "x" * 256),
+    ],
+)
+async def test_a_record_is_the_begin_of_the_answer_without_secrets_as_any_database_takes_it(
+    said: bytes, masked: str, kept: str
+) -> None:
+    found = await attempted(web.Response(status=401, body=said), masked=Masking([masked]))
+    assert found.answer == kept
     assert "hunter22" not in found.reason
-
-
-async def test_a_record_shows_no_part_of_a_secret_that_is_longer_than_what_is_read() -> None:
-    secret = "eyJ" + "k1" * 1000
-    found = await attempted(web.Response(status=401, text=f"not valid: {secret}"), masked=Masking([secret]))
-    assert found.answer == "not valid: ***"
     assert "k1" not in found.reason
-
-
-async def test_a_record_is_text_that_every_database_takes() -> None:
-    found = await attempted(web.Response(status=500, body=b"a\0b\xffc\n\xe2\x82"))
-    assert found.answer == "a\ufffdb\ufffdc\n"
-
-
-async def test_a_record_keeps_the_begin_of_a_long_answer() -> None:
-    found = await attempted(web.Response(status=500, text="x" * 5000))
-    assert len(found.answer) == 256
 
 
 def test_the_recommended_schedule_spans_three_days() -> None:

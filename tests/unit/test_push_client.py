@@ -18,8 +18,6 @@ from emq_clients import ApiError, ApiUnavailable, AsyncPushClient, PushClient, t
 from emq_clients.push import answers, cluster, operations
 from emq_web import models
 from support import push_api, push_hosts
-from support.http_receiver import HttpReceiver
-from support.push_api_calls import hosting
 from support.served import served
 
 URL = "https://hooks.example/in"
@@ -71,41 +69,6 @@ async def test_a_tenants_life(service: Service) -> None:
         assert caught.value.status == 404
 
 
-async def test_dead_letters_and_who_changed_what(refusing: HttpReceiver) -> None:
-    async with (
-        push_api.listening(push_allow="*") as (address, api),
-        AsyncPushClient(address, api.admin) as push,
-    ):
-        await push.put_tenant("acme", qps=50)
-        endpoint = await push.create_endpoint("acme", url=refusing.url(), retry_schedule_s=[])
-        async with hosting(api):
-            [id_] = (await push.publish("acme", "a.b", {"n": 1})).deliveries
-            async with asyncio.timeout(10):
-                while (await push.count_dead_letters("acme")).dead == 0:
-                    await asyncio.sleep(0.05)
-                while not (tried := (await push.endpoint_attempts("acme", endpoint.id)).data):
-                    await asyncio.sleep(0.05)
-        assert [attempt.status for attempt in tried] == [500]
-        [letter] = (await push.dead_letters("acme", reason="http 500")).data
-        assert (letter.id, letter.payload) == (id_, '{"n":1}')
-        past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
-        assert (await push.dead_letters("acme", died_lt=past)).data == []
-        assert (await push.replay_dead_letters("acme", [id_])).ids == [id_]
-        assert (await push.purge_dead_letters("acme", endpoint=endpoint.id)).purged == 0
-        mine = [entry.action for entry in (await push.audit_log("acme")).data]
-        assert mine[:2] == ["dead_letters.purged", "dead_letters.replayed"]
-        everybody = [entry.action async for entry in push.all(push.audit_log)]
-        assert "key.created" in everybody
-        assert "key.created" not in mine
-
-
-@pytest.fixture
-async def refusing() -> AsyncIterator[HttpReceiver]:
-    receiver = HttpReceiver(lambda request: 500)
-    async with receiver.running():
-        yield receiver
-
-
 async def test_code_without_an_event_loop(service: Service) -> None:
     def work() -> list[str]:
         with PushClient(*service) as push:
@@ -127,7 +90,7 @@ async def test_a_refusal_names_the_value(service: Service) -> None:
 
 
 class Flaky:
-    """An HTTP server whose answers are given; None closes the connection without one."""
+    """An HTTP server whose answers are given; for None, and after the last, it closes the connection without one."""
 
     def __init__(self, *heads: str | None) -> None:
         self.heads = list(heads)
@@ -137,8 +100,7 @@ class Flaky:
         head = await reader.readuntil(b"\r\n\r\n")
         size = re.search(rb"(?i)content-length: (\d+)", head)
         self.asked.append(head + await reader.readexactly(int(size[1]) if size else 0))
-        answer = self.heads.pop(0)
-        if answer is not None:
+        if self.heads and (answer := self.heads.pop(0)) is not None:
             body = msgspec.json.encode({"id": "m", "deliveries": []})
             head_out = f"HTTP/1.1 {answer}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
             writer.write(head_out.encode() + body)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from emq.runtime import errors
 from emq.topics import model
 from emq_push import allowed_rates
 from support import push_api
-from support.emq_shell import shell
+from support.emq_shell import Shell
 from support.http_receiver import HttpReceiver, Request
 from support.push_api import Api
 from support.push_api_calls import hosting
@@ -37,8 +36,8 @@ class Endpoint:
         self.path = self.topic = ""
         receiver.answers = lambda request: web.Response(headers=self.answers)
 
-    async def create(self, **settings: Any) -> None:
-        made = await self.api("POST", f"{TENANT}/endpoints", {"url": self.receiver.url("/in"), **settings}, status=201)
+    async def create(self) -> None:
+        made = await self.api("POST", f"{TENANT}/endpoints", {"url": self.receiver.url("/in")}, status=201)
         self.path, self.topic = f"{TENANT}/endpoints/{made['id']}", f"acme.{made['id']}"
 
     async def qps(self) -> float:
@@ -46,28 +45,30 @@ class Endpoint:
 
     async def binds(self, qps: float) -> None:
         """Wait until the topic has this qps."""
-        async with asyncio.timeout(5):
-            while await self.qps() != qps:
-                await asyncio.sleep(0.02)
+
+        async def is_bound() -> bool:
+            return await self.qps() == qps
+
+        await until(is_bound, step_s=0.02)
 
     async def shake(self) -> dict[str, Any]:
         """Start a handshake; return what came of it, once a host has asked."""
         asked = await self.api("POST", f"{self.path}:handshake", ORIGIN, status=202)
         assert (asked["state"], asked["origin"]) == ("asked", ORIGIN["origin"])
-        async with asyncio.timeout(10):
-            while (found := await self.api("GET", f"{self.path}/handshake"))["state"] == "asked":
-                await asyncio.sleep(0.02)
-        return dict(found)
+
+        async def answered() -> Any:
+            found = await self.api("GET", f"{self.path}/handshake")
+            return None if found["state"] == "asked" else found
+
+        return dict(await until(answered, step_s=0.02))
 
     async def attributes(self) -> dict[str, str]:
         return dict((await self.api.app.catalog.get(self.topic)).options.attributes)
 
 
 @pytest.fixture
-async def endpoint() -> AsyncIterator[Endpoint]:
-    receiver = HttpReceiver(lambda request: 204)
-    async with receiver.running(), push_api.opened(push_allow="127.0.0.1") as api:
-        await api("PUT", TENANT, {"qps": 100})
+async def endpoint(receiver: HttpReceiver) -> AsyncIterator[Endpoint]:
+    async with push_api.opened("acme", push_allow="127.0.0.1") as api:
         found = Endpoint(api, receiver)
         await found.create()
         async with hosting(api):
@@ -131,7 +132,7 @@ async def test_an_origin_that_is_no_name_is_refused(endpoint: Endpoint, origin: 
 
 
 async def test_who_only_reads_sees_the_handshake_and_starts_none(endpoint: Endpoint) -> None:
-    key = (await endpoint.api("POST", "/v1/keys", {"role": "read", "tenant": "acme"}))["key"]
+    key = await endpoint.api.key_of("read", "acme")
     await endpoint.api("GET", f"{endpoint.path}/handshake", key=key, status=200)
     await endpoint.api("POST", f"{endpoint.path}:handshake", ORIGIN, key=key, status=403)
 
@@ -183,8 +184,7 @@ def test_the_most_qps_has_the_decimals_that_a_qps_may_have(rate: str, most: floa
     assert allowed_rates.most_qps({"push.allowed_rate": rate}) == most
 
 
-def test_the_rate_binds_a_plain_topic_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    emq = shell(tmp_path, monkeypatch)
+def test_the_rate_binds_a_plain_topic_on_the_command_line(emq: Shell) -> None:
     emq("topic create shop --qps 1")
     emq("topic set shop push.url=http://shop.example/ push.allowed_rate=100")
     assert "more than its endpoint allows: 1.66667 a second" in emq.refused("topic set shop qps=2")

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yarl
 
-from emq.runtime import errors
 from emq.storage.message import Message
 from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoint
@@ -98,9 +97,3 @@ async def test_silent_name_servers_stall_only_the_endpoints_that_need_them(port:
                 await push(message(f"well-{i}"))
         assert len(silent) >= LOOKUPS // 2
         await end(waiting)
-
-
-async def test_a_name_that_does_not_exist_is_retried(port: int) -> None:
-    async with Pusher(lambda topic: Endpoint(topic, yarl.URL("http://nobody.invalid/"))) as push:
-        with pytest.raises(errors.Retry, match="not found"):
-            await push(message("t"))

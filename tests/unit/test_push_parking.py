@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -13,16 +14,13 @@ import yarl
 import emq
 from emq.runtime import errors, settings
 from emq.runtime.clock import ManualClock
-from emq.storage.message import Message
-from emq.topics.model import Topic
-from emq.topics.options import TopicOptions
 from emq_push import outages
-from emq_push.attempts import Attempt
 from emq_push.cli.pushing import with_push
 from emq_push.endpoint import Endpoint, failing_note
 from emq_push.outages import FEWEST, FORGET_S, NOTE_AFTER_S, Outages
 from emq_push.pusher import Pusher, Reports
 from support.http_receiver import HttpReceiver
+from support.pushing import Attempts, endpoint, message
 from support.waiting import until
 
 NOW_S = 1_700_000_000.0
@@ -33,7 +31,7 @@ SOON_S = 20.0
 @asynccontextmanager
 async def pushing(receiver: HttpReceiver) -> AsyncIterator[emq.App]:
     app = emq.App("memory:", options=settings.load(environ={}, push_allow="127.0.0.1"))
-    async with receiver.running(), with_push(app), app:
+    async with with_push(app), app:
         await app.create_topic("t", qps=100, group_qps=100, attributes={"push.url": receiver.url()})
         async with app.running():
             yield app
@@ -43,15 +41,15 @@ async def attributes(app: emq.App) -> Mapping[str, str]:
     return (await app.catalog.get("t")).options.attributes
 
 
-async def test_an_endpoint_that_is_gone_is_disabled_and_its_messages_wait_in_order() -> None:
-    status = 410
-    receiver = HttpReceiver(lambda request: status)
+async def test_an_endpoint_that_is_gone_is_disabled_and_its_messages_wait_in_order(receiver: HttpReceiver) -> None:
+    receiver.answers = lambda _: 410
     async with pushing(receiver) as app:
         await app.publish_many("t", [b"%03d" % i for i in range(50)], keys=["k"] * 50)
-        async with asyncio.timeout(SOON_S):
-            while "push.disabled" not in await attributes(app):
-                await asyncio.sleep(0.02)
-        assert (await attributes(app))["push.disabled"] == "it is gone: HTTP 410"
+
+        async def disabled() -> str:
+            return (await attributes(app)).get("push.disabled", "")
+
+        assert await until(disabled, step_s=0.02) == "it is gone: HTTP 410"
         await asyncio.sleep(1.0)
         tried = len(receiver.requests)
         assert tried <= 2
@@ -60,7 +58,7 @@ async def test_an_endpoint_that_is_gone_is_disabled_and_its_messages_wait_in_ord
         assert len(receiver.requests) == tried, "nothing is tried while it is disabled"
         assert [letter async for letter in app.dead_letters("t")] == []
 
-        status = 204
+        receiver.answers = lambda _: 204
         await outages.enable(app.catalog.set_attributes, "t")
         await until(lambda: len(receiver.requests) >= tried + 51)
         taken = receiver.requests[tried:]
@@ -68,8 +66,7 @@ async def test_an_endpoint_that_is_gone_is_disabled_and_its_messages_wait_in_ord
         assert {request.headers["emq-attempt"] for request in taken} == {"1"}
 
 
-async def test_an_endpoint_that_its_owner_disables_gets_nothing_until_it_is_enabled() -> None:
-    receiver = HttpReceiver(lambda request: 204)
+async def test_an_endpoint_that_its_owner_disables_gets_nothing_until_it_is_enabled(receiver: HttpReceiver) -> None:
     async with pushing(receiver) as app:
         await outages.disable(app.catalog.set_attributes, "t", "maintenance")
         await asyncio.sleep(1.0)
@@ -97,7 +94,7 @@ class Catalog:
         self.endpoint = dataclasses.replace(self.endpoint, failing_since=since, disabled=disabled)
 
 
-ENDPOINT = Endpoint("t", yarl.URL("http://shop.example/"), written_url="http://shop.example/")
+ENDPOINT = endpoint()
 
 
 async def fail(found: Outages, catalog: Catalog, clock: ManualClock, for_s: float, every_s: float = 3600.0) -> None:
@@ -107,10 +104,6 @@ async def fail(found: Outages, catalog: Catalog, clock: ManualClock, for_s: floa
         found.failed(catalog.endpoint, "HTTP 500")
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-
-
-async def end(found: Outages) -> None:
-    await found.close()
 
 
 async def test_five_days_of_failure_disable_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +126,7 @@ async def test_five_days_of_failure_disable_an_endpoint(monkeypatch: pytest.Monk
     assert catalog.endpoint.disabled.startswith("it has failed for 5")
     assert "HTTP 500" in catalog.endpoint.disabled
     assert not catalog.endpoint.failing_since, "or it would be disabled at once when it is enabled"
-    await end(found)
+    await found.close()
 
 
 async def test_a_restart_does_not_forget_since_when_an_endpoint_fails() -> None:
@@ -143,7 +136,7 @@ async def test_a_restart_does_not_forget_since_when_an_endpoint_fails() -> None:
     await fail(found, catalog, clock, 6 * 3600)
     await asyncio.sleep(0.01)
     assert catalog.endpoint.disabled
-    await end(found)
+    await found.close()
 
 
 async def test_an_endpoint_does_not_inherit_the_failures_of_the_url_before() -> None:
@@ -155,15 +148,12 @@ async def test_an_endpoint_does_not_inherit_the_failures_of_the_url_before() -> 
     await fail(found, catalog, clock, DAY_S)
     await asyncio.sleep(0.01)
     assert not catalog.endpoint.disabled
-    await end(found)
+    await found.close()
 
 
 def test_a_note_of_failures_is_about_one_url() -> None:
     def read(url: str) -> float:
-        noted = {"push.url": url, "push.failing_since": failing_note(NOW_S, "http://shop.example/")}
-        endpoint = Endpoint.from_topic(Topic("t", 1, options=TopicOptions(attributes=noted)))
-        assert endpoint is not None
-        return endpoint.failing_since
+        return endpoint(url, failing_since=failing_note(NOW_S, "http://shop.example/")).failing_since
 
     assert read("http://shop.example/") == NOW_S
     assert read("http://shop.example/new") == 0
@@ -186,7 +176,7 @@ async def test_a_state_whose_write_broke_is_written_again(what: str, monkeypatch
     await asyncio.sleep(0.01)
     assert not breaks
     assert catalog.endpoint.failing_since if what == "noted" else catalog.endpoint.disabled
-    await end(found)
+    await found.close()
 
 
 @pytest.mark.parametrize("what", ["success", "silence", "few", "off"])
@@ -211,7 +201,7 @@ async def test_what_is_no_outage_disables_nothing(what: str) -> None:
                 await asyncio.sleep(1.1)
     await asyncio.sleep(0.01)
     assert not catalog.endpoint.disabled
-    await end(found)
+    await found.close()
 
 
 async def test_a_success_clears_what_was_noted() -> None:
@@ -220,24 +210,14 @@ async def test_a_success_clears_what_was_noted() -> None:
     found.succeeded(catalog.endpoint)
     await asyncio.sleep(0.01)
     assert catalog.changes == [{"push.failing_since": ""}]
-    await end(found)
-
-
-class Attempts:
-    def __init__(self) -> None:
-        self.all: list[Attempt] = []
-
-    def attempted(self, attempt: Attempt) -> None:
-        self.all.append(attempt)
+    await found.close()
 
 
 @pytest.mark.parametrize("fault", ["files", "network", "disabled"])
 async def test_a_fault_of_our_own_is_charged_to_nobody(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import errno
-
-    endpoint = dataclasses.replace(ENDPOINT, disabled="by its owner" if fault == "disabled" else "")
+    to = dataclasses.replace(ENDPOINT, disabled="by its owner" if fault == "disabled" else "")
     attempts = Attempts()
-    async with Pusher({"t": endpoint}.get, reports=Reports(attempts=attempts)) as push:
+    async with Pusher({"t": to}.get, reports=Reports(attempts=attempts)) as push:
 
         async def post(*_: object) -> None:
             number = errno.EMFILE if fault == "files" else errno.ENETUNREACH
@@ -245,7 +225,7 @@ async def test_a_fault_of_our_own_is_charged_to_nobody(fault: str, monkeypatch: 
 
         monkeypatch.setattr(push._connections, "deliver", post)
         with pytest.raises(errors.GiveBack) as caught:
-            await push(Message("id", b"x", topic="t"))
+            await push(message())
         assert caught.value.pause_s >= 1
         assert not push._outages._known
         assert not len(push._healths)
@@ -266,7 +246,7 @@ async def test_an_answer_of_the_former_endpoint_disables_no_other(change: str) -
         followed = Outages(app.catalog.set_attributes, app.clock)
         followed.gone(found, "HTTP 410")
         await asyncio.sleep(0.5)
-        await end(followed)
+        await followed.close()
         after = (await app.catalog.get("t")).options.attributes
         expected = {"none": "it is gone: HTTP 410", "url": None, "disabled": "by me"}
         assert after.get("push.disabled") == expected[change]

@@ -5,25 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from test_pages_gate import SAME_SITE, proof_in, signed_in
 
-from emq_push.cli import pushing
 from emq_push.records.endpoints import EndpointSettings
 from emq_push.records.tenants import TenantSettings
 from emq_push.service.tenants import TenantService
 from support import push_api
-from support.emq_shell import shell
+from support.emq_shell import Shell
 from support.http_receiver import HttpReceiver
 from support.push_api import Api
+from support.push_api_calls import endpoint_of, hosting
 from support.waiting import until
 
 TENANT = "/v1/tenants/acme"
 ENDPOINTS = f"{TENANT}/endpoints"
 MESSAGE = {"event_type": "order.paid", "payload": {"n": 1}}
+
+api = push_api.fixture("acme", push_allow="127.0.0.1")
 
 
 async def state_of(api: Api, receipt: dict[str, Any], number: int = 0) -> str:
@@ -31,101 +32,92 @@ async def state_of(api: Api, receipt: dict[str, Any], number: int = 0) -> str:
     return str(found["state"])
 
 
-async def test_nothing_is_delivered_while_a_tenant_is_paused_and_everything_afterwards() -> None:
-    receiver = HttpReceiver(lambda request: 204)
-    async with receiver.running(), push_api.opened(push_allow="127.0.0.1") as api:
-        await api("PUT", TENANT, {"qps": 100})
-        for path in ("/one", "/two"):
-            await api("POST", ENDPOINTS, {"url": receiver.url(path)}, status=201)
-        assert (await api("POST", f"{TENANT}:pause"))["paused"] is True
-        # An endpoint that is made meanwhile is held as well, and a change of an endpoint resumes nothing.
-        late = await api("POST", ENDPOINTS, {"url": receiver.url("/late")}, status=201)
-        await api("PATCH", f"{ENDPOINTS}/{late['id']}", {"description": "changed"})
-        await api("PUT", TENANT, {"qps": 50})
-        assert (await api("GET", TENANT))["paused"] is True
-        async with pushing.with_push(api.app), api.app.running():
-            receipt = await api("POST", f"{TENANT}/messages", MESSAGE, status=202)
-            assert len(receipt["deliveries"]) == 3
-            await asyncio.sleep(1.5)
-            assert receiver.requests == []
-            assert {await state_of(api, receipt, i) for i in range(3)} == {"parked"}
-            found = await api("GET", f"{TENANT}/deliveries/{receipt['deliveries'][0]}")
-            assert found["hold"]["reason"] == "the tenant is paused"
+async def test_nothing_is_delivered_while_a_tenant_is_paused_and_everything_afterwards(
+    api: Api, receiver: HttpReceiver
+) -> None:
+    for path in ("/one", "/two"):
+        await api("POST", ENDPOINTS, {"url": receiver.url(path)}, status=201)
+    assert (await api("POST", f"{TENANT}:pause"))["paused"] is True
+    # An endpoint that is made meanwhile is held as well, and a change of an endpoint resumes nothing.
+    late = await api("POST", ENDPOINTS, {"url": receiver.url("/late")}, status=201)
+    await api("PATCH", f"{ENDPOINTS}/{late['id']}", {"description": "changed"})
+    await api("PUT", TENANT, {"qps": 50})
+    assert (await api("GET", TENANT))["paused"] is True
+    async with hosting(api):
+        receipt = await api("POST", f"{TENANT}/messages", MESSAGE, status=202)
+        assert len(receipt["deliveries"]) == 3
+        await asyncio.sleep(1.5)
+        assert receiver.requests == []
+        assert {await state_of(api, receipt, i) for i in range(3)} == {"parked"}
+        found = await api("GET", f"{TENANT}/deliveries/{receipt['deliveries'][0]}")
+        assert found["hold"]["reason"] == "the tenant is paused"
 
-            assert (await api("POST", f"{TENANT}:resume"))["paused"] is False
+        assert (await api("POST", f"{TENANT}:resume"))["paused"] is False
 
-            await until(lambda: len(receiver.requests) == 3)
+        await until(lambda: len(receiver.requests) == 3)
     assert {request.path for request in receiver.requests} == {"/one", "/two", "/late"}
     assert {request.headers["emq-attempt"] for request in receiver.requests} == {"1"}
 
 
-async def test_a_pause_reaches_a_host_that_is_delivering() -> None:
-    receiver = HttpReceiver(lambda request: 204)
-    async with receiver.running(), push_api.opened(push_allow="127.0.0.1") as api:
-        await api("PUT", TENANT, {"qps": 20})
-        await api("POST", ENDPOINTS, {"url": receiver.url()}, status=201)
-        async with pushing.with_push(api.app), api.app.running():
-            await api("POST", f"{TENANT}/messages", {"messages": [MESSAGE] * 200}, status=202)
+async def test_a_pause_reaches_a_host_that_is_delivering(api: Api, receiver: HttpReceiver) -> None:
+    await api("PUT", TENANT, {"qps": 20})
+    await endpoint_of(api, receiver)
+    async with hosting(api):
+        await api("POST", f"{TENANT}/messages", {"messages": [MESSAGE] * 200}, status=202)
 
-            await until(lambda: len(receiver.requests) >= 5)
-            await api("POST", f"{TENANT}:pause")
-            await asyncio.sleep(2.5)
-            before = len(receiver.requests)
-            await asyncio.sleep(1.5)
-            assert len(receiver.requests) == before < 200
+        await until(lambda: len(receiver.requests) >= 5)
+        await api("POST", f"{TENANT}:pause")
+        await asyncio.sleep(2.5)
+        before = len(receiver.requests)
+        await asyncio.sleep(1.5)
+        assert len(receiver.requests) == before < 200
 
 
-async def test_an_endpoint_out_of_order_gets_no_more_after_a_pause_of_its_tenant() -> None:
-    receiver = HttpReceiver(lambda request: 500)
-    async with receiver.running(), push_api.opened(push_allow="127.0.0.1") as api:
-        await api("PUT", TENANT, {"qps": 100})
-        made = await api("POST", ENDPOINTS, {"url": receiver.url(), "retry_schedule_s": [3600]}, status=201)
-        async with pushing.with_push(api.app), api.app.running():
-            await api("POST", f"{TENANT}/messages", {"messages": [MESSAGE] * 100}, status=202)
-            assert api.app.host is not None
-            topics, throttles = api.app.host.ownership.topics, api.app.host.throttles
-            name = f"acme.{made['id']}"
-            before = await until(lambda: throttles.of(name))
-            for action, is_paused in (("pause", True), ("resume", False)):
-                await api("POST", f"{TENANT}:{action}")
-                await until(lambda wanted=is_paused: ("push.paused" in topics[name].options.attributes) is wanted)  # type: ignore[misc]
-                assert throttles.of(name) == before, action
-
-            async def shown() -> Any:
-                text = re.sub(r"<[^>]*>", "", (await api.http.get("/ui/tenants/acme")).text)
-                return text if "out of order" in text else None
-
-            site = {"sec-fetch-site": "same-origin"}
-            answer = await api.http.post("/ui/sign-in", data={"key": api.admin}, headers=site)
-            api.http.cookies.update(answer.cookies)
-            assert "out of order HTTP 500" in await until(shown, step_s=0.05)
-
-
-async def test_an_endpoint_that_was_paused_by_itself_stays_so() -> None:
-    async with push_api.opened(push_allow="127.0.0.1") as api:
-        await api("PUT", TENANT, {"qps": 100})
-        url = {"url": "http://127.0.0.1:9/"}
-        paused, other = [(await api("POST", ENDPOINTS, url, status=201))["id"] for _ in range(2)]
-        await api("POST", f"{ENDPOINTS}/{paused}:pause")
-        for action in ("pause", "pause", "resume", "resume"):  # safe to repeat
+async def test_an_endpoint_out_of_order_gets_no_more_after_a_pause_of_its_tenant(
+    api: Api, receiver: HttpReceiver
+) -> None:
+    receiver.answers = lambda _: 500
+    made = await api("POST", ENDPOINTS, {"url": receiver.url(), "retry_schedule_s": [3600]}, status=201)
+    async with hosting(api):
+        await api("POST", f"{TENANT}/messages", {"messages": [MESSAGE] * 100}, status=202)
+        assert api.app.host is not None
+        topics, throttles = api.app.host.ownership.topics, api.app.host.throttles
+        name = f"acme.{made['id']}"
+        before = await until(lambda: throttles.of(name))
+        for action, is_paused in (("pause", True), ("resume", False)):
             await api("POST", f"{TENANT}:{action}")
-        assert (await api("GET", f"{ENDPOINTS}/{paused}"))["paused"] is True
-        assert (await api("GET", f"{ENDPOINTS}/{other}"))["paused"] is False
-        for endpoint in (paused, other):
-            assert "push.paused" not in (await api.app.catalog.get(f"acme.{endpoint}")).options.attributes
-        actions = [entry["action"] for entry in (await api("GET", f"{TENANT}/audit-log"))["data"]]
-        assert actions[:4] == ["tenant.resumed", "tenant.resumed", "tenant.paused", "tenant.paused"]
+            await until(lambda wanted=is_paused: ("push.paused" in topics[name].options.attributes) is wanted)  # type: ignore[misc]
+            assert throttles.of(name) == before, action
+
+        http = await signed_in(api, api.admin)
+
+        async def shown() -> Any:
+            text = re.sub(r"<[^>]*>", "", (await http.get("/ui/tenants/acme")).text)
+            return text if "out of order" in text else None
+
+        assert "out of order HTTP 500" in await until(shown, step_s=0.05)
 
 
-async def test_of_a_pause_and_a_resume_at_once_the_last_row_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with push_api.opened(push_allow="127.0.0.1") as api:
-        await api("PUT", TENANT, {"qps": 100})
-        made = await api("POST", ENDPOINTS, {"url": "http://127.0.0.1:9/"}, status=201)
-        service: TenantService = api.service.tenants
-        await asyncio.gather(*[service.set_paused("acme", i % 2 == 0, "test") for i in range(10)])
-        paused = (await service.get("acme")).is_paused
-        attributes = (await api.app.catalog.get(f"acme.{made['id']}")).options.attributes
-        assert ("push.paused" in attributes) is paused
+async def test_an_endpoint_that_was_paused_by_itself_stays_so(api: Api) -> None:
+    paused, other = [(await endpoint_of(api))["id"] for _ in range(2)]
+    await api("POST", f"{ENDPOINTS}/{paused}:pause")
+    for action in ("pause", "pause", "resume", "resume"):  # safe to repeat
+        await api("POST", f"{TENANT}:{action}")
+    assert (await api("GET", f"{ENDPOINTS}/{paused}"))["paused"] is True
+    assert (await api("GET", f"{ENDPOINTS}/{other}"))["paused"] is False
+    for endpoint in (paused, other):
+        assert "push.paused" not in (await api.app.catalog.get(f"acme.{endpoint}")).options.attributes
+    actions = [entry["action"] for entry in (await api("GET", f"{TENANT}/audit-log"))["data"]]
+    assert actions[:4] == ["tenant.resumed", "tenant.resumed", "tenant.paused", "tenant.paused"]
+
+
+async def test_of_a_pause_and_a_resume_at_once_the_last_row_counts(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = await endpoint_of(api)
+    service: TenantService = api.service.tenants
+    await asyncio.gather(*[service.set_paused("acme", i % 2 == 0, "test") for i in range(10)])
+    paused = (await service.get("acme")).is_paused
+    attributes = (await api.app.catalog.get(f"acme.{made['id']}")).options.attributes
+    assert ("push.paused" in attributes) is paused
 
 
 class Crash(BaseException):
@@ -147,102 +139,88 @@ def crash_at(patch: pytest.MonkeyPatch, api: Api, number: int) -> None:
 
 
 @pytest.mark.parametrize("crashes_at", range(6))
-async def test_a_crash_leaves_all_endpoints_paused_or_none(monkeypatch: pytest.MonkeyPatch, crashes_at: int) -> None:
-    async with push_api.opened(push_allow="127.0.0.1") as api:
-        await api("PUT", TENANT, {"qps": 100})
-        made = [await api("POST", ENDPOINTS, {"url": "http://127.0.0.1:9/"}, status=201) for _ in range(3)]
-        with monkeypatch.context() as patch:
-            crash_at(patch, api, crashes_at)
-            with contextlib.suppress(Crash):
-                await api.service.tenants.set_paused("acme", True, "test")
-        topics = [await api.app.catalog.get(f"acme.{each['id']}") for each in made]
-        paused = {"push.paused" in topic.options.attributes for topic in topics}
-        assert paused == {(await api("GET", TENANT))["paused"]}
-        entries = [entry["action"] for entry in (await api("GET", f"{TENANT}/audit-log"))["data"]]
-        assert ("tenant.paused" in entries) is paused.pop()
-
-
-async def test_an_endpoint_made_just_before_a_crash_is_paused_with_its_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with push_api.opened(push_allow="127.0.0.1") as api:
-        await api("PUT", TENANT, {"qps": 100})
-        service = api.service.endpoints
-        create_topic, fit = service._create_topic, service.fit
-
-        async def paused_meanwhile(*args: Any) -> None:
-            await create_topic(*args)
+async def test_a_crash_leaves_all_endpoints_paused_or_none(
+    api: Api, monkeypatch: pytest.MonkeyPatch, crashes_at: int
+) -> None:
+    made = [await endpoint_of(api) for _ in range(3)]
+    with monkeypatch.context() as patch:
+        crash_at(patch, api, crashes_at)
+        with contextlib.suppress(Crash):
             await api.service.tenants.set_paused("acme", True, "test")
+    topics = [await api.app.catalog.get(f"acme.{each['id']}") for each in made]
+    paused = {"push.paused" in topic.options.attributes for topic in topics}
+    assert paused == {(await api("GET", TENANT))["paused"]}
+    entries = [entry["action"] for entry in (await api("GET", f"{TENANT}/audit-log"))["data"]]
+    assert ("tenant.paused" in entries) is paused.pop()
 
-        async def crash(*args: Any) -> None:
-            raise Crash
 
-        monkeypatch.setattr(service, "_create_topic", paused_meanwhile)
-        monkeypatch.setattr(service, "fit", crash)
-        with pytest.raises(Crash):
-            await service.create("acme", EndpointSettings(url="http://127.0.0.1:9/"), "test")
-        monkeypatch.setattr(service, "fit", fit)
-        [made] = (await api("GET", ENDPOINTS))["data"]
-        await api.service.upkeep().tidy_delivered()
-        assert "push.paused" in (await api.app.catalog.get(f"acme.{made['id']}")).options.attributes
+async def test_an_endpoint_made_just_before_a_crash_is_paused_with_its_tenant(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = api.service.endpoints
+    create_topic, fit = service._create_topic, service.fit
+
+    async def paused_meanwhile(*args: Any) -> None:
+        await create_topic(*args)
+        await api.service.tenants.set_paused("acme", True, "test")
+
+    async def crash(*args: Any) -> None:
+        raise Crash
+
+    monkeypatch.setattr(service, "_create_topic", paused_meanwhile)
+    monkeypatch.setattr(service, "fit", crash)
+    with pytest.raises(Crash):
+        await service.create("acme", EndpointSettings(url="http://127.0.0.1:9/"), "test")
+    monkeypatch.setattr(service, "fit", fit)
+    [made] = (await api("GET", ENDPOINTS))["data"]
+    await api.service.upkeep().tidy_delivered()
+    assert "push.paused" in (await api.app.catalog.get(f"acme.{made['id']}")).options.attributes
 
 
 @pytest.mark.parametrize("crashes_at", range(0, 14, 2))
 async def test_a_crash_leaves_all_topics_with_the_cap_that_is_shown(
-    monkeypatch: pytest.MonkeyPatch, crashes_at: int
+    api: Api, monkeypatch: pytest.MonkeyPatch, crashes_at: int
 ) -> None:
-    async with push_api.opened(push_allow="127.0.0.1") as api:
-        await api("PUT", TENANT, {"qps": 100})
-        made = [await api("POST", ENDPOINTS, {"url": "http://127.0.0.1:9/"}, status=201) for _ in range(3)]
-        with monkeypatch.context() as patch:
-            crash_at(patch, api, crashes_at)
-            with contextlib.suppress(Crash):
-                await api.service.tenants.put("acme", TenantSettings(qps=40), "test")
-        names = ["acme", *[f"acme.{each['id']}" for each in made]]
-        assert {(await api.app.catalog.get(name)).qps for name in names} == {(await api("GET", TENANT))["qps"]}
+    made = [await endpoint_of(api) for _ in range(3)]
+    with monkeypatch.context() as patch:
+        crash_at(patch, api, crashes_at)
+        with contextlib.suppress(Crash):
+            await api.service.tenants.put("acme", TenantSettings(qps=40), "test")
+    names = ["acme", *[f"acme.{each['id']}" for each in made]]
+    assert {(await api.app.catalog.get(name)).qps for name in names} == {(await api("GET", TENANT))["qps"]}
 
 
-async def test_upkeep_completes_what_does_not_follow_its_tenant() -> None:
-    async with push_api.opened(push_allow="127.0.0.1") as api:
-        await api("PUT", TENANT, {"qps": 100})
-        made = await api("POST", ENDPOINTS, {"url": "http://127.0.0.1:9/"}, status=201)
-        for name in ("acme", f"acme.{made['id']}"):
-            await api.app.update_topic(name, qps=7)
-        await api.service.upkeep().tidy_delivered()
-        assert {(await api.app.catalog.get(name)).qps for name in ("acme", f"acme.{made['id']}")} == {100}
+async def test_upkeep_completes_what_does_not_follow_its_tenant(api: Api) -> None:
+    made = await endpoint_of(api)
+    for name in ("acme", f"acme.{made['id']}"):
+        await api.app.update_topic(name, qps=7)
+    await api.service.upkeep().tidy_delivered()
+    assert {(await api.app.catalog.get(name)).qps for name in ("acme", f"acme.{made['id']}")} == {100}
 
 
 @pytest.mark.parametrize(("role", "status"), [("manage", 200), ("read", 403), ("send", 403)])
-async def test_who_manages_a_tenant_may_pause_it(role: str, status: int) -> None:
-    async with push_api.opened() as api:
-        await api("PUT", TENANT, {"qps": 100})
-        key = (await api("POST", "/v1/keys", {"role": role, "tenant": "acme"}))["key"]
-        await api("POST", f"{TENANT}:pause", key=key, status=status)
-        await api("POST", "/v1/tenants/nobody:pause", key=key, status=404)
-        assert (await api("GET", TENANT))["paused"] is (role == "manage")
+async def test_who_manages_a_tenant_may_pause_it(api: Api, role: str, status: int) -> None:
+    key = await api.key_of(role, "acme")
+    await api("POST", f"{TENANT}:pause", key=key, status=status)
+    await api("POST", "/v1/tenants/nobody:pause", key=key, status=404)
+    assert (await api("GET", TENANT))["paused"] is (role == "manage")
 
 
-async def test_a_manager_pauses_the_tenant_on_its_page_after_a_look_at_what_it_does() -> None:
-    site = {"sec-fetch-site": "same-origin"}
-    async with push_api.opened() as api:
-        await api("PUT", TENANT, {"qps": 100})
-        key = (await api("POST", "/v1/keys", {"role": "manage", "tenant": "acme"}))["key"]
-        http: httpx.AsyncClient = api.http
-        answer = await http.post("/ui/sign-in", data={"key": key}, headers=site)
-        http.cookies.update(answer.cookies)
-        assert 'href="/ui/tenants/acme/pause">Pause…' in (await http.get("/ui/tenants/acme")).text
-        asked = (await http.get("/ui/tenants/acme/pause")).text
-        assert "This is for all its endpoints" in asked
-        assert (await api("GET", TENANT))["paused"] is False
-        proof = re.findall(r'name="csrf" value="(\w+)"', asked)[0]
-        await http.post("/ui/tenants/acme/pause", data={"csrf": proof, "to": "pause"}, headers=site)
-        assert (await api("GET", TENANT))["paused"] is True
-        page = (await http.get("/ui/tenants/acme")).text
-        assert 'class="badge paused"' in page
-        assert "Resume…" in page
+async def test_a_manager_pauses_the_tenant_on_its_page_after_a_look_at_what_it_does(api: Api) -> None:
+    http = await signed_in(api, await api.key_of("manage", "acme"))
+    assert 'href="/ui/tenants/acme/pause">Pause…' in (await http.get("/ui/tenants/acme")).text
+    asked = (await http.get("/ui/tenants/acme/pause")).text
+    assert "This is for all its endpoints" in asked
+    assert (await api("GET", TENANT))["paused"] is False
+    form = {"csrf": proof_in(asked), "to": "pause"}
+    await http.post("/ui/tenants/acme/pause", data=form, headers=SAME_SITE)
+    assert (await api("GET", TENANT))["paused"] is True
+    page = (await http.get("/ui/tenants/acme")).text
+    assert 'class="badge paused"' in page
+    assert "Resume…" in page
 
 
-def test_the_command_line_pauses_a_tenant_or_one_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EMQ_PUSH_ALLOW", "127.0.0.1")
-    emq = shell(tmp_path, monkeypatch)
+def test_the_command_line_pauses_a_tenant_or_one_endpoint(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMQ_PUSH_ALLOW", "127.0.0.1")
     emq("push tenant acme --qps 5")
     endpoint = emq.json("push endpoint acme http://127.0.0.1:9/")["id"]
@@ -255,39 +233,34 @@ def test_the_command_line_pauses_a_tenant_or_one_endpoint(tmp_path: Path, monkey
     assert "there is no tenant 'nobody'" in emq.refused("push pause nobody")
 
 
-async def test_the_audit_log_has_what_an_operator_changes_of_a_plain_topic_on_its_page() -> None:
-    site = {"sec-fetch-site": "same-origin"}
-    async with push_api.opened() as api:
-        await api.app.create_topic("plain", qps=10)
-        answer = await api.http.post("/ui/sign-in", data={"key": api.admin}, headers=site)
-        api.http.cookies.update(answer.cookies)
-        proof = re.findall(r'name="csrf" value="(\w+)"', (await api.http.get("/ui/tenants/plain/pause")).text)[0]
-        for path, form in (("rate", {"qps": "7"}), ("pause", {"to": "pause"}), ("pause", {"to": "resume"})):
-            done = await api.http.post(f"/ui/tenants/plain/{path}", data={"csrf": proof, **form}, headers=site)
-            assert done.status_code < 400, done.text
-        entries = (await api("GET", "/v1/audit-log"))["data"]
-        seen = [(each["action"], each["changes"]) for each in entries if each["target"] == "plain"]
-        changes: list[tuple[str, dict[str, Any]]] = [
-            ("topic.resumed", {"state": "active"}),
-            ("topic.paused", {"state": "paused"}),
-            ("topic.changed", {"qps": 7}),
-        ]
-        assert seen == changes
+async def test_the_audit_log_has_what_an_operator_changes_of_a_plain_topic_on_its_page(api: Api) -> None:
+    await api.app.create_topic("plain", qps=10)
+    http = await signed_in(api, api.admin)
+    proof = proof_in((await http.get("/ui/tenants/plain/pause")).text)
+    for path, form in (("rate", {"qps": "7"}), ("pause", {"to": "pause"}), ("pause", {"to": "resume"})):
+        done = await http.post(f"/ui/tenants/plain/{path}", data={"csrf": proof, **form}, headers=SAME_SITE)
+        assert done.status_code < 400, done.text
+    entries = (await api("GET", "/v1/audit-log"))["data"]
+    seen = [(each["action"], each["changes"]) for each in entries if each["target"] == "plain"]
+    changes: list[tuple[str, dict[str, Any]]] = [
+        ("topic.resumed", {"state": "active"}),
+        ("topic.paused", {"state": "paused"}),
+        ("topic.changed", {"qps": 7}),
+    ]
+    assert seen == changes
 
 
-async def test_the_audit_log_has_the_endpoint_that_a_host_disabled() -> None:
-    receiver = HttpReceiver(lambda request: 410)
-    async with receiver.running(), push_api.opened(push_allow="127.0.0.1") as api:
-        await api("PUT", TENANT, {"qps": 100})
-        made = await api("POST", ENDPOINTS, {"url": receiver.url()}, status=201)
-        async with pushing.with_push(api.app), api.app.running():
-            await api("POST", f"{TENANT}/messages", MESSAGE, status=202)
+async def test_the_audit_log_has_the_endpoint_that_a_host_disabled(api: Api, receiver: HttpReceiver) -> None:
+    receiver.answers = lambda _: 410
+    made = await endpoint_of(api, receiver)
+    async with hosting(api):
+        await api("POST", f"{TENANT}/messages", MESSAGE, status=202)
 
-            async def disabled() -> Any:
-                return (await api("GET", f"{ENDPOINTS}/{made['id']}"))["disabled"]
+        async def disabled() -> Any:
+            return (await api("GET", f"{ENDPOINTS}/{made['id']}"))["disabled"]
 
-            assert await until(disabled, step_s=0.05) == "it is gone: HTTP 410"
-        latest = (await api("GET", f"{TENANT}/audit-log"))["data"][0]
-        assert (latest["action"], latest["target"]) == ("endpoint.disabled", made["id"])
-        assert latest["actor"].startswith("host ")
-        assert latest["changes"] == {"reason": "it is gone: HTTP 410"}
+        assert await until(disabled, step_s=0.05) == "it is gone: HTTP 410"
+    latest = (await api("GET", f"{TENANT}/audit-log"))["data"][0]
+    assert (latest["action"], latest["target"]) == ("endpoint.disabled", made["id"])
+    assert latest["actor"].startswith("host ")
+    assert latest["changes"] == {"reason": "it is gone: HTTP 410"}

@@ -9,7 +9,7 @@ import ipaddress
 import re
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from unittest import mock
 
@@ -21,10 +21,8 @@ from aiohttp import web
 from emq.runtime import errors, settings
 from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
-from emq.topics import model
 from emq_push import addresses, handshake, proxy
 from emq_push.addresses import AddressFilter, ForbiddenAddress
-from emq_push.attempts import Attempt, NoSink
 from emq_push.endpoint import Endpoint
 from emq_push.proxy import Proxy
 from emq_push.pusher import Pusher, Reports
@@ -33,6 +31,7 @@ from emq_push.service.refusals import Invalid
 from support.authority import Authority
 from support.connect_proxy import ConnectProxy
 from support.http_receiver import HttpReceiver, Request
+from support.pushing import Attempts, endpoint, message
 from support.raw_server import RawConnection, RawServer
 from support.served import served
 
@@ -49,21 +48,6 @@ def through(port: int, *allowed: str, account: str = "") -> AddressFilter:
     return AddressFilter.of_settings(settings.load(environ={}, push_proxy_url=url, push_allow=" ".join(allowed)))
 
 
-def endpoint(url: str, **attributes: str) -> Endpoint:
-    named = {f"push.{name.replace('__', '.')}": value for name, value in attributes.items()} | {"push.url": url}
-    found = Endpoint.from_topic(model.Topic("t", 10.0, options=model.TopicOptions(attributes=named)))
-    assert found is not None
-    return found
-
-
-class Sink(NoSink):
-    def __init__(self) -> None:
-        self.attempts: list[Attempt] = []
-
-    def attempted(self, attempt: Attempt) -> None:
-        self.attempts.append(attempt)
-
-
 async def deliver(routes: AddressFilter, *found: Endpoint, times: int = 1) -> list[BaseException | None]:
     """Deliver a message to each endpoint, `times` times after each other; return the failures of the last time."""
     by_name = {str(i): each for i, each in enumerate(found)}
@@ -74,75 +58,64 @@ async def deliver(routes: AddressFilter, *found: Endpoint, times: int = 1) -> li
     return failures
 
 
-@contextlib.asynccontextmanager
-async def tls_receiver(directory: Path) -> AsyncIterator[tuple[HttpReceiver, Authority]]:
+@pytest.fixture
+async def tls(tmp_path: Path) -> AsyncIterator[tuple[HttpReceiver, Authority]]:
+    """An endpoint at hooks.example, and the authority of its certificate."""
     authority, receiver = Authority(), HttpReceiver(lambda request: 204)
-    async with receiver.running(authority.server_context("hooks.example", directory)):
+    async with receiver.running(authority.server_context("hooks.example", tmp_path)):
         yield receiver, authority
 
+
+Tls = tuple[HttpReceiver, Authority]
 
 # ------------------------------------------------------------------------------------------------- what goes through it
 
 
-async def test_deliveries_go_through_the_proxy_and_no_name_is_looked_up_here(tmp_path: Path) -> None:
-    async with tls_receiver(tmp_path) as (receiver, authority):
-        relay = ConnectProxy({"hooks.example:443": receiver.port})
-        async with relay.running() as port:
-            to = endpoint(HTTPS, tls__ca=authority.pem)
-            with mock.patch.object(socket, "getaddrinfo", side_effect=AssertionError("a name was looked up")):
-                assert await deliver(through(port), to, times=2) == [None]
+async def test_deliveries_go_through_the_proxy_and_no_name_is_looked_up_here(tls: Tls) -> None:
+    receiver, authority = tls
+    relay = ConnectProxy({"hooks.example:443": receiver.port})
+    async with relay.running() as port:
+        to = endpoint(HTTPS, tls__ca=authority.pem)
+        with mock.patch.object(socket, "getaddrinfo", side_effect=AssertionError("a name was looked up")):
+            assert await deliver(through(port, account="emq:s3cret@"), to, times=2) == [None]
     assert [request.path for request in receiver.requests] == ["/in", "/in"]
     [asked] = relay.requests  # the tunnel is kept for the second
     assert (asked.method, asked.target) == ("CONNECT", "hooks.example:443")
     assert "webhook-id" not in asked.headers
+    assert "proxy-authorization" in asked.headers
+    assert "proxy-authorization" not in receiver.requests[0].headers
 
 
-async def test_http_urls_go_through_it_as_well_and_it_gets_the_credentials_which_endpoints_do_not() -> None:
-    receiver = HttpReceiver(lambda request: 204)
-    async with receiver.running():
-        relay = ConnectProxy({"plain.example:8080": receiver.port})
-        async with relay.running() as port:
-            assert await deliver(through(port, account="emq:s3cret@"), endpoint(HTTP)) == [None]
+async def test_http_urls_go_through_it_as_well_and_it_gets_the_credentials(receiver: HttpReceiver) -> None:
+    relay = ConnectProxy({"plain.example:8080": receiver.port})
+    async with relay.running() as port:
+        assert await deliver(through(port, account="emq:s3cret@"), endpoint(HTTP)) == [None]
     assert relay.requests[0].target == HTTP
     expected = "Basic " + base64.b64encode(b"emq:s3cret").decode()
     assert relay.requests[0].headers["proxy-authorization"] == expected
 
 
-async def test_a_tunnel_gets_the_credentials_before_it_opens_and_the_endpoint_does_not(tmp_path: Path) -> None:
-    async with tls_receiver(tmp_path) as (receiver, authority):
-        relay = ConnectProxy({"hooks.example:443": receiver.port})
-        async with relay.running() as port:
-            to = endpoint(HTTPS, tls__ca=authority.pem)
-            assert await deliver(through(port, account="emq:s3cret@"), to, times=2) == [None]
-    [asked] = relay.requests
-    assert "proxy-authorization" in asked.headers
-    assert "proxy-authorization" not in receiver.requests[0].headers
-
-
-async def test_tokens_and_handshakes_go_through_it_too() -> None:
+async def test_tokens_and_handshakes_go_through_it_too(receiver: HttpReceiver) -> None:
     def answers(request: Request) -> web.Response:
         if request.path == "/token":
             return web.json_response({"access_token": "t0ken"})
         return web.Response(headers={"WebHook-Allowed-Origin": "*"})
 
-    receiver = HttpReceiver(answers)
-    async with receiver.running():
-        ports = {"plain.example:8080": receiver.port, "tokens.example:80": receiver.port}
-        relay = ConnectProxy(ports)
-        async with relay.running() as port:
-            tokens = {"oauth2__url": "http://tokens.example/token", "oauth2__client_id": "c", "oauth2__secret": "s"}
-            assert await deliver(through(port), endpoint(HTTP, **tokens)) == [None]
-            await handshake.handshake(endpoint(HTTP), "emq.example", 1.0, through(port))
+    receiver.answers = answers
+    relay = ConnectProxy({"plain.example:8080": receiver.port, "tokens.example:80": receiver.port})
+    async with relay.running() as port:
+        tokens = {"oauth2__url": "http://tokens.example/token", "oauth2__client_id": "c", "oauth2__secret": "s"}
+        assert await deliver(through(port), endpoint(HTTP, **tokens)) == [None]
+        await handshake.handshake(endpoint(HTTP), "emq.example", 1.0, through(port))
     assert [asked.method for asked in relay.requests] == ["POST", "POST", "OPTIONS"]
 
 
-async def test_the_proxy_learns_the_whole_url_and_who_asks(tmp_path: Path) -> None:
+async def test_the_proxy_learns_the_whole_url_and_who_asks(receiver: HttpReceiver, tls: Tls) -> None:
     url = "http://plain.example:8080/a%2Fb?c=%20d&e"
-    receiver = HttpReceiver(lambda request: 204)
-    async with receiver.running(), tls_receiver(tmp_path) as (tls, authority):
-        relay = ConnectProxy({"plain.example:8080": receiver.port, "hooks.example:443": tls.port})
-        async with relay.running() as port:
-            assert await deliver(through(port), endpoint(url), endpoint(HTTPS, tls__ca=authority.pem)) == [None] * 2
+    secure, authority = tls
+    relay = ConnectProxy({"plain.example:8080": receiver.port, "hooks.example:443": secure.port})
+    async with relay.running() as port:
+        assert await deliver(through(port), endpoint(url), endpoint(HTTPS, tls__ca=authority.pem)) == [None] * 2
     plain, tunnel = sorted(relay.requests, key=lambda asked: asked.method == "CONNECT")
     assert plain.target == url
     assert plain.headers["host"] == "plain.example:8080"
@@ -152,11 +125,15 @@ async def test_the_proxy_learns_the_whole_url_and_who_asks(tmp_path: Path) -> No
 # ------------------------------------------------------------------------------------------- sick endpoints behind it
 
 
-@contextlib.contextmanager
-def sick(directory: Path, serve: Callable[[RawConnection], None]) -> Iterator[tuple[RawServer, Authority]]:
+@contextlib.asynccontextmanager
+async def sick(
+    directory: Path, serve: Callable[[RawConnection], None]
+) -> AsyncIterator[tuple[RawServer, Endpoint, AddressFilter]]:
+    """An endpoint behind a proxy; yields its server, the endpoint, and the filter that leads through the proxy."""
     authority = Authority()
     with RawServer(serve, authority.server_context("hooks.example", directory)).running() as server:
-        yield server, authority
+        async with ConnectProxy({"hooks.example:443": server.port}).running() as port:
+            yield server, endpoint(HTTPS, tls__ca=authority.pem, timeout_s="5"), through(port)
 
 
 async def test_an_endpoint_that_does_not_end_tls_holds_no_tunnel(tmp_path: Path) -> None:
@@ -168,15 +145,9 @@ async def test_an_endpoint_that_does_not_end_tls_holds_no_tunnel(tmp_path: Path)
         connection.wait_for_end()
         ended.set()
 
-    with sick(tmp_path, serve) as (server, authority):
-        async with (
-            ConnectProxy({"hooks.example:443": server.port}).running() as port,
-            Pusher(
-                {"t": endpoint(HTTPS, tls__ca=authority.pem)}.get, clock=ManualClock(1.7e9), addresses=through(port)
-            ) as push,
-        ):
-            await push(Message("id1", b"{}", topic="t"))
-            assert await asyncio.to_thread(ended.wait, 5.0)
+    async with sick(tmp_path, serve) as (_, to, routes), Pusher({"t": to}.get, addresses=routes) as push:
+        await push(message())
+        assert await asyncio.to_thread(ended.wait, 5.0)
 
 
 async def test_an_endless_preface_is_no_answer(tmp_path: Path) -> None:
@@ -185,13 +156,12 @@ async def test_an_endless_preface_is_no_answer(tmp_path: Path) -> None:
         while True:
             connection.over.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
 
-    with sick(tmp_path, serve) as (server, authority):
-        async with ConnectProxy({"hooks.example:443": server.port}).running() as port:
-            began = asyncio.get_running_loop().time()
-            [failure] = await deliver(through(port), endpoint(HTTPS, tls__ca=authority.pem, timeout_s="5"))
-            assert isinstance(failure, errors.Retry)
-            assert failure.reason.startswith("the answer is not HTTP")
-            assert asyncio.get_running_loop().time() - began < 2.0
+    async with sick(tmp_path, serve) as (_, to, routes):
+        began = asyncio.get_running_loop().time()
+        [failure] = await deliver(routes, to)
+        assert isinstance(failure, errors.Retry)
+        assert failure.reason.startswith("the answer is not HTTP")
+        assert asyncio.get_running_loop().time() - began < 2.0
 
 
 async def test_a_tunnel_is_not_used_again_after_a_refusal_of_a_large_body(tmp_path: Path) -> None:
@@ -199,13 +169,10 @@ async def test_a_tunnel_is_not_used_again_after_a_refusal_of_a_large_body(tmp_pa
         connection.head()
         connection.over.sendall(answer("413 Too Large"))
 
-    with sick(tmp_path, serve) as (server, authority):
-        async with ConnectProxy({"hooks.example:443": server.port}).running() as port:
-            found = endpoint(HTTPS, tls__ca=authority.pem, timeout_s="5")
-            async with Pusher({"t": found}.get, addresses=through(port)) as push:
-                for _ in range(2):
-                    with pytest.raises(errors.Retry, match="HTTP 413"):
-                        await push(Message("id1", bytes(100_000), topic="t"))
+    async with sick(tmp_path, serve) as (server, to, routes), Pusher({"t": to}.get, addresses=routes) as push:
+        for _ in range(2):
+            with pytest.raises(errors.Retry, match="HTTP 413"):
+                await push(message(payload=bytes(100_000)))
         assert len(server.connections) == 2
 
 
@@ -215,18 +182,8 @@ async def test_a_tunnel_is_not_used_again_after_a_refusal_of_a_large_body(tmp_pa
 @pytest.mark.parametrize(
     "host",
     [
-        "127.0.0.1",
-        "[::1]",
-        "10.0.0.7",
-        "169.254.169.254",
-        "127.1",
-        "0x7f.1",
-        "2130706433",
-        "localhost",
-        "a.localhost.",
-        "0177.0.0.1",
-        "\uff11\uff12\uff17.0.0.1",
-        "[::ffff:127.0.0.1]",
+        *("127.0.0.1", "[::1]", "10.0.0.7", "169.254.169.254", "127.1", "0x7f.1", "2130706433", "localhost"),
+        *("a.localhost.", "0177.0.0.1", "\uff11\uff12\uff17.0.0.1", "[::ffff:127.0.0.1]"),
     ],
 )
 async def test_an_address_in_a_url_is_refused_before_the_proxy_is_asked(host: str) -> None:
@@ -240,12 +197,10 @@ async def test_an_address_in_a_url_is_refused_before_the_proxy_is_asked(host: st
     assert relay.requests == []
 
 
-async def test_an_allowed_address_goes_through_the_proxy() -> None:
-    receiver = HttpReceiver(lambda request: 204)
-    async with receiver.running():
-        relay = ConnectProxy({"10.0.0.7:80": receiver.port})
-        async with relay.running() as port:
-            assert await deliver(through(port, "10.0.0.0/24"), endpoint("http://10.0.0.7/in")) == [None]
+async def test_an_allowed_address_goes_through_the_proxy(receiver: HttpReceiver) -> None:
+    relay = ConnectProxy({"10.0.0.7:80": receiver.port})
+    async with relay.running() as port:
+        assert await deliver(through(port, "10.0.0.0/24"), endpoint("http://10.0.0.7/in")) == [None]
 
 
 async def test_setting_a_url_looks_no_name_up_where_the_proxy_does() -> None:
@@ -271,52 +226,44 @@ async def test_a_proxy_whose_name_is_not_found_is_our_own_fault() -> None:
     assert isinstance(failure, errors.GiveBack)
 
 
+DENIED = "X-Smokescreen-Error: denied"
+
+
 @pytest.mark.parametrize(
-    ("said", "kind", "text"),
+    ("url", "said", "kind", "text"),
     [
-        (
-            answer("407 Proxy Authentication Required", "Proxy-Authenticate: Basic"),
-            errors.GiveBack,
-            "other credentials",
-        ),
-        (answer("500 Internal Server Error"), errors.GiveBack, "the proxy failed: HTTP 500"),
-        (answer("405 Method Not Allowed"), errors.GiveBack, "the proxy failed: HTTP 405"),
-        (answer("429 Too Many Requests"), errors.GiveBack, "the proxy failed: HTTP 429"),
-        (answer("407 Request rejected by proxy", "X-Smokescreen-Error: denied"), errors.Retry, "refuses to connect"),
-        (answer("403 Forbidden"), errors.Retry, "refuses to connect"),
-        (answer("502 Bad gateway"), errors.Retry, "does not reach the endpoint: HTTP 502"),
-        (answer("503 Service Unavailable"), errors.Retry, "does not reach the endpoint"),
-        (answer("504 Gateway timeout"), errors.Retry, "does not reach the endpoint"),
+        (HTTPS, answer("407 Proxy Authentication Required"), errors.GiveBack, "other credentials"),
+        (HTTPS, answer("500 Internal Server Error"), errors.GiveBack, "the proxy failed: HTTP 500"),
+        (HTTPS, answer("405 Method Not Allowed"), errors.GiveBack, "the proxy failed: HTTP 405"),
+        (HTTPS, answer("429 Too Many Requests"), errors.GiveBack, "the proxy failed: HTTP 429"),
+        (HTTPS, answer("407 Request rejected by proxy", DENIED), errors.Retry, "refuses to connect"),
+        (HTTPS, answer("403 Forbidden"), errors.Retry, "refuses to connect"),
+        (HTTPS, answer("502 Bad gateway"), errors.Retry, "does not reach the endpoint: HTTP 502"),
+        (HTTPS, answer("503 Service Unavailable"), errors.Retry, "does not reach the endpoint"),
+        (HTTPS, answer("504 Gateway timeout"), errors.Retry, "does not reach the endpoint"),
+        (HTTP, answer("407 Proxy Authentication Required"), errors.GiveBack, ""),
+        (HTTP, answer("407 Request rejected by proxy", DENIED.swapcase()), errors.Retry, ""),
     ],
 )
-async def test_the_answer_to_connect_says_whose_fault_it_is(
-    said: bytes, kind: type[errors.Retry | errors.GiveBack], text: str
+async def test_the_answer_of_the_proxy_says_whose_fault_it_is(
+    url: str, said: bytes, kind: type[errors.Retry | errors.GiveBack], text: str
 ) -> None:
     async with ConnectProxy({}, lambda _: said).running() as port:
-        [failure] = await deliver(through(port), endpoint(HTTPS))
+        [failure] = await deliver(through(port), endpoint(url))
     assert isinstance(failure, kind)
     assert text in str(failure)
 
 
-@pytest.mark.parametrize(("header", "kind"), [("X: y", errors.GiveBack), ("x-smokescreen-ERROR: denied", errors.Retry)])
-async def test_a_407_for_an_http_url_is_of_the_proxy(header: str, kind: type[Exception]) -> None:
-    said = answer("407 Proxy Authentication Required", header)
-    async with ConnectProxy({}, lambda _: said).running() as port:
-        [failure] = await deliver(through(port), endpoint(HTTP))
-    assert isinstance(failure, kind)
-
-
 async def test_faults_of_the_proxy_are_not_charged_to_the_endpoint() -> None:
-    sink, health = Sink(), mock.Mock()
+    records, health = Attempts(), mock.Mock()
     async with ConnectProxy({}, lambda _: answer("500 Oops")).running() as port:
-        target = {"t": endpoint(HTTPS)}
-        reports = Reports(lambda: health, sink)
-        async with Pusher(target.get, addresses=through(port), reports=reports) as push:
+        reports = Reports(lambda: health, records)
+        async with Pusher({"t": endpoint(HTTPS)}.get, addresses=through(port), reports=reports) as push:
             with pytest.raises(errors.GiveBack) as caught:
-                await push(Message("id1", b"{}", topic="t"))
+                await push(message())
     assert caught.value.pause_s > 0
     assert health.mock_calls == []
-    assert [attempt.outcome for attempt in sink.attempts] == ["parked"]
+    assert [attempt.outcome for attempt in records.all] == ["parked"]
 
 
 async def test_a_proxy_that_hangs_up_on_several_endpoints_is_at_fault_and_on_one_it_is_not(
@@ -337,26 +284,23 @@ async def test_a_proxy_that_hangs_up_on_several_endpoints_is_at_fault_and_on_one
 
 
 async def test_one_endpoint_that_answers_shows_that_the_proxy_is_well(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tls: Tls
 ) -> None:
     monkeypatch.setattr(proxy, "SILENT_S", 0.0)
     dead = [endpoint(f"https://{name}.example/") for name in "ab"]
-    async with tls_receiver(tmp_path) as (receiver, authority):
-        relay = ConnectProxy(
-            {"hooks.example:443": receiver.port}, lambda asked: None if asked.target in relay.ports else b""
-        )
-        async with relay.running() as port:
-            routes = through(port)
-            for _ in range(3):
-                assert all(isinstance(failure, errors.Retry) for failure in await deliver(routes, *dead))
-                assert await deliver(routes, endpoint(HTTPS, tls__ca=authority.pem)) == [None]
+    receiver, authority = tls
+    ports = {"hooks.example:443": receiver.port}
+    async with ConnectProxy(ports, lambda asked: None if asked.target in ports else b"").running() as port:
+        routes = through(port)
+        for _ in range(3):
+            assert all(isinstance(failure, errors.Retry) for failure in await deliver(routes, *dead))
+            assert await deliver(routes, endpoint(HTTPS, tls__ca=authority.pem)) == [None]
 
 
-async def test_a_wrong_certificate_is_the_endpoints_fault(tmp_path: Path) -> None:
-    async with tls_receiver(tmp_path) as (receiver, _):
-        relay = ConnectProxy({"hooks.example:443": receiver.port})
-        async with relay.running() as port:
-            [failure] = await deliver(through(port), endpoint(HTTPS))
+async def test_a_wrong_certificate_is_the_endpoints_fault(tls: Tls) -> None:
+    relay = ConnectProxy({"hooks.example:443": tls[0].port})
+    async with relay.running() as port:
+        [failure] = await deliver(through(port), endpoint(HTTPS))
     assert isinstance(failure, errors.Retry)
     assert "certificate not accepted" in failure.reason
 
@@ -367,13 +311,8 @@ async def test_a_wrong_certificate_is_the_endpoints_fault(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "text",
     [
-        "127.0.0.1:4750",
-        "https://127.0.0.1:4750",
-        "http://127.0.0.1",
-        "http://h:1/path",
-        "http://h:1?a=1",
-        "http://:1",
-        "socks5://h:1",
+        *("127.0.0.1:4750", "https://127.0.0.1:4750", "http://127.0.0.1", "http://h:1/path"),
+        *("http://h:1?a=1", "http://:1", "socks5://h:1"),
     ],
 )
 def test_a_proxy_that_is_none_is_named(text: str) -> None:

@@ -22,6 +22,7 @@ from emq_push.service.replaying import MOST_OPEN, NewReplay, ReplayService, show
 from support.push_tenant import ONE_SECOND_US, Tenant
 
 FAST = 10_000.0
+EVERYTHING = NewReplay(ReplayFilter(), FAST)
 
 
 @pytest.fixture
@@ -41,28 +42,31 @@ async def carried_out(runner: ReplayRunner, replay: Replay, steps: int = 1000) -
     raise AssertionError(f"the replay did not end within {steps} steps")
 
 
+async def replayed(tenant: Tenant, wanted: NewReplay = EVERYTHING) -> Replay:
+    """Create a replay, and carry it out; return it as it is then."""
+    service = ReplayService(tenant.parts)
+    made = await service.create(tenant.id, wanted, "me")
+    await carried_out(ReplayRunner(tenant.parts), made)
+    return await service.get(tenant.id, made.id)
+
+
 async def test_dead_letters_leave_the_dead_letters_once_and_wait_again(tenant: Tenant) -> None:
     ids = await tenant.add(450)
     await tenant.add(5, "delivered", first=1000)
-    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
-    made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
-    assert (made.body.total, made.body.is_total_exact) == (450, True)
-    await carried_out(runner, made)
+    now = await replayed(tenant)
+    assert now.body.filter.until_us <= now.created_us, "it takes no message that is accepted later"
+    assert (now.body.total, now.body.is_total_exact) == (450, True)
     assert await tenant.lane() == (ids, [])
     states = await tenant.states()
     assert [states[id_] for id_ in ids] == ["pending"] * 450
     assert [state for id_, state in states.items() if id_ not in ids] == ["delivered"] * 5
-    now = await service.get(tenant.id, made.id)
     assert (now.state, now.body.replayed, now.body.left_out) == ("done", 450, 0)
 
 
 async def test_delivered_messages_are_added_under_their_ids_with_headers_and_priority(tenant: Tenant) -> None:
     await tenant.add(3, "delivered")
-    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
-    wanted = NewReplay(ReplayFilter(states=("delivered",)), FAST)
     topic = await tenant.app.catalog.get(tenant.topic())
-    wanted = wanted._replace(priority=topic.priorities[-1])
-    await carried_out(runner, await service.create(tenant.id, wanted, "me"))
+    await replayed(tenant, NewReplay(ReplayFilter(states=("delivered",)), FAST, topic.priorities[-1]))
     found = await tenant.app.store.lanes.waiting(topic.group(0), 0, 10)
     assert [e.id for e in found] == ["m00000", "m00001", "m00002"]
     assert {e.priority for e in found} == {len(topic.priorities) - 1}
@@ -76,10 +80,10 @@ async def test_only_the_selected_deliveries_of_the_tenant_are_replayed(tenant: T
     rare = await tenant.add(4, event_type="rare.one", first=0)
     await tenant.add(30, event_type="order.paid", first=100)
     await tenant.add(4, event_type="rare.two", first=200, endpoint="ep_b")
-    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    service = ReplayService(tenant.parts)
     chosen = NewReplay(ReplayFilter(endpoint="ep_a", event_types=("rare.*",)), FAST)
     assert await service.count(tenant.id, chosen) == (4, True)
-    await carried_out(runner, await service.create(tenant.id, chosen, "me"))
+    await replayed(tenant, chosen)
     assert (await tenant.lane())[0] == rare
     assert (await tenant.lane("ep_b"))[0] == []
     assert await other.lane() == ([], theirs)
@@ -90,9 +94,7 @@ async def test_only_the_selected_deliveries_of_the_tenant_are_replayed(tenant: T
 async def test_a_time_range_ends_before_its_end(tenant: Tenant) -> None:
     await tenant.add(10)
     third, sixth = (await tenant.get("m00003")).created_us, (await tenant.get("m00006")).created_us
-    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
-    chosen = NewReplay(ReplayFilter(since_us=third, until_us=sixth), FAST)
-    await carried_out(runner, await service.create(tenant.id, chosen, "me"))
+    await replayed(tenant, NewReplay(ReplayFilter(since_us=third, until_us=sixth), FAST))
     assert (await tenant.lane())[0] == ["m00003", "m00004", "m00005"]
 
 
@@ -101,7 +103,7 @@ async def test_a_crash_between_the_note_and_the_store_loses_nothing(
 ) -> None:
     ids = await tenant.add(300)
     service, first, second = ReplayService(tenant.parts), ReplayRunner(tenant.parts), ReplayRunner(tenant.parts)
-    made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
+    made = await service.create(tenant.id, EVERYTHING, "me")
     replay = await first._renewed(made)
     replay, n = await first.step(replay)
     assert n == 200
@@ -127,7 +129,7 @@ async def test_a_crash_between_the_note_and_the_store_loses_nothing(
 async def test_a_runner_that_lost_its_replay_writes_nothing_more(tenant: Tenant) -> None:
     ids = await tenant.add(300)
     service, first, second = ReplayService(tenant.parts), ReplayRunner(tenant.parts), ReplayRunner(tenant.parts)
-    made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
+    made = await service.create(tenant.id, EVERYTHING, "me")
     stale = await first._renewed(made)
     taken = await second._renewed(stale)
     with pytest.raises(Lost):
@@ -176,7 +178,7 @@ async def test_a_stopped_runner_gives_its_lease_back_and_another_goes_on(tenant:
 async def test_a_lease_keeps_others_away_until_it_runs_out(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     await tenant.add(3)
     service, first, second = ReplayService(tenant.parts), ReplayRunner(tenant.parts), ReplayRunner(tenant.parts)
-    made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
+    made = await service.create(tenant.id, EVERYTHING, "me")
     await first._renewed(made)
     await second._look()
     assert not second._tasks
@@ -239,7 +241,7 @@ async def test_a_store_that_fails_leaves_the_step_to_be_repeated(
 ) -> None:
     ids = await tenant.add(20)
     service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
-    made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
+    made = await service.create(tenant.id, EVERYTHING, "me")
     put, failures = again.put, [errors.StoreUnavailable("redis://secret.host away"), errors.StoreFull("full")]
     troubles = []
 
@@ -263,23 +265,11 @@ async def test_what_cannot_be_sent_is_left_out_and_stays_as_it_is(tenant: Tenant
     kept = await tenant.add(3, first=100)
     await tenant.add(2, first=200, endpoint="ep_b")
     await tenant.app.admin.delete(tenant.topic("ep_b"), force=True)
-    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
-    made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
-    await carried_out(runner, made)
-    now = await service.get(tenant.id, made.id)
+    now = await replayed(tenant)
     assert (now.body.replayed, now.body.left_out) == (3, 5)
     states = await tenant.states()
     assert [states[id_] for id_ in gone] == ["dead"] * 3
     assert (await tenant.lane())[0] == kept
-
-
-async def test_a_replay_takes_no_message_that_was_accepted_after_it(tenant: Tenant) -> None:
-    await tenant.add(3)
-    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
-    made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
-    assert made.body.filter.until_us <= made.created_us
-    await carried_out(runner, made)
-    assert len((await tenant.lane())[0]) == 3
 
 
 async def test_a_tenant_does_not_take_all_places_of_a_process(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +279,7 @@ async def test_a_tenant_does_not_take_all_places_of_a_process(tenant: Tenant, mo
     await other.add(3)
     service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
     slow = [await service.create(tenant.id, NewReplay(ReplayFilter(), 0.01), "me") for _ in range(MOST_OPEN)]
-    theirs = await service.create("t2", NewReplay(ReplayFilter(), FAST), "me")
+    theirs = await service.create("t2", EVERYTHING, "me")
     task = asyncio.create_task(runner.run())
     try:
         async with asyncio.timeout(10):
@@ -374,10 +364,7 @@ async def test_deliveries_to_an_endpoint_that_sleeps_wake_it(tenant: Tenant, is_
         assert await deletion.seal_empty(app.store, app.checkpoints, [topic]) == [topic]
     else:
         assert await put_to_sleep(app.store, app.catalog, app.checkpoints, [topic], 0) == {topic.name}
-    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
-    made = await service.create(tenant.id, NewReplay(ReplayFilter(states=("delivered",)), FAST), "me")
-    await carried_out(runner, made)
-    now = await service.get(tenant.id, made.id)
+    now = await replayed(tenant, NewReplay(ReplayFilter(states=("delivered",)), FAST))
     assert (now.state, now.body.replayed, now.body.left_out) == ("done", 3, 0)
     assert (await tenant.lane())[0] == ids
     assert (await app.catalog.get(topic.name)).asleep_s == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,16 +13,21 @@ from emq import App, Client
 from emq.runtime import errors
 from emq_push.records.tenants import TenantSettings
 from emq_push.service.service import PushService
-from support.emq_shell import Shell, opened, shell
+from support.emq_shell import Shell, opened
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-@pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    found = shell(tmp_path, monkeypatch)
+@pytest.fixture(autouse=True)
+def _any_address(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMQ_PUSH_ALLOW", "*")
-    return found
+
+
+@pytest.fixture
+def topic(emq: Shell) -> str:
+    """The topic of an endpoint of the tenant `acme`."""
+    emq("push tenant acme --qps 5")
+    return f"acme.{emq.json('push endpoint acme http://127.0.0.1:9/')['id']}"
 
 
 def entries() -> list[tuple[str, str, str, Any]]:
@@ -34,10 +38,7 @@ def entries() -> list[tuple[str, str, str, Any]]:
     return [(*rest, json.loads(changes)) for *rest, changes in rows]
 
 
-def test_each_change_of_an_endpoints_topic_is_an_entry_without_secrets(emq: Shell) -> None:
-    emq("push tenant acme --qps 5")
-    endpoint = emq.json("push endpoint acme http://127.0.0.1:9/")["id"]
-    topic = f"acme.{endpoint}"
+def test_each_change_of_an_endpoints_topic_is_an_entry_without_secrets(emq: Shell, topic: str) -> None:
     emq(f"topic set {topic} push.batch=50 handler_timeout_s=30 push.secret={SECRET} push.basic=me:hunter22")
     emq(f"topic set acme.* push.batch= attributes.note={'x' * 500} --yes")
     emq(f"topic pause {topic}")
@@ -48,12 +49,10 @@ def test_each_change_of_an_endpoints_topic_is_an_entry_without_secrets(emq: Shel
         {"state": "paused"},
         {"state": "active"},
     ]
-    assert entries() == [("acme", "command line", endpoint, each) for each in changes]
+    assert entries() == [("acme", "command line", topic[5:], each) for each in changes]
 
 
-def test_a_refused_change_leaves_no_entry(emq: Shell) -> None:
-    emq("push tenant acme --qps 5")
-    topic = f"acme.{emq.json('push endpoint acme http://127.0.0.1:9/')['id']}"
+def test_a_refused_change_leaves_no_entry(emq: Shell, topic: str) -> None:
     emq.refused(f"topic set {topic} push.batch=0")
     emq.refused(f"topic set {topic} priorities=a,b")
     assert entries() == []
@@ -86,10 +85,7 @@ def test_another_rate_on_the_command_line_resets_nothing(emq: Shell) -> None:
     assert emq.json("push tenants")[0]["name"] == ""
 
 
-def test_the_app_and_its_client_leave_the_same_entries(emq: Shell) -> None:
-    emq("push tenant acme --qps 5")
-    endpoint = emq.json("push endpoint acme http://127.0.0.1:9/")["id"]
-    topic = f"acme.{endpoint}"
+def test_the_app_and_its_client_leave_the_same_entries(topic: str) -> None:
 
     async def change(app: App) -> None:
         attributes = {**(await app.catalog.get(topic)).options.attributes, "push.batch": "50"}
@@ -110,12 +106,10 @@ def test_the_app_and_its_client_leave_the_same_entries(emq: Shell) -> None:
         {"state": "active"},
         {"qps": 3.0},
     ]
-    assert entries() == [("acme", "app", endpoint, each) for each in changes]
+    assert entries() == [("acme", "app", topic[5:], each) for each in changes]
 
 
-def test_all_options_at_once_leave_no_secret_either(emq: Shell) -> None:
-    emq("push tenant acme --qps 5")
-    topic = f"acme.{emq.json('push endpoint acme http://127.0.0.1:9/')['id']}"
+def test_all_options_at_once_leave_no_secret_either(topic: str) -> None:
 
     async def change(app: App) -> None:
         options = (await app.catalog.get(topic)).options
@@ -132,9 +126,7 @@ def test_all_options_at_once_leave_no_secret_either(emq: Shell) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"nothing": 1}, {"attributes": {"a": 1}}, {"attributes": None}, {"priorities": ["a"]}, {"qps": "x"}]
 )
-def test_a_wrong_change_in_code_is_refused_as_for_any_topic(emq: Shell, wrong: dict[str, Any]) -> None:
-    emq("push tenant acme --qps 5")
-    topic = f"acme.{emq.json('push endpoint acme http://127.0.0.1:9/')['id']}"
+def test_a_wrong_change_in_code_is_refused_as_for_any_topic(topic: str, wrong: dict[str, Any]) -> None:
 
     async def change(app: App) -> None:
         await app.create_topic("plain", 5)

@@ -13,11 +13,13 @@ import pytest
 import yarl
 
 from emq_push import verdict
-from emq_push.addresses import AddressFilter
 from emq_push.http import Connections
 from emq_push.wire import BODY_BYTES, BODY_TIMEOUT_S, FIELD_BYTES, HEAD_BYTES, Answer, NotHTTP
 from emq_push.wires import Wires, head_of
-from support.served import served
+from support.pushing import ANY
+from support.served import Serve, served
+
+Post = Callable[..., asyncio.Future[Answer]]
 
 NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
@@ -62,20 +64,24 @@ class Server:
         except (asyncio.IncompleteReadError, ConnectionError):
             self.lost += 1
 
-    @contextlib.asynccontextmanager
-    async def asked(self) -> AsyncIterator[Callable[..., asyncio.Future[Answer]]]:
-        """Yield what posts a request."""
-        connections = Connections(AddressFilter(("*",)))
-        async with served(self.serve) as port:
-            url = yarl.URL(f"http://127.0.0.1:{port}/hook")
+    def asked(self) -> contextlib.AbstractAsyncContextManager[Post]:
+        return asking(self.serve)
 
-            def post(body: bytes = b"{}", timeout_s: float = 5.0, **headers: str) -> asyncio.Future[Answer]:
-                return asyncio.ensure_future(connections.deliver(url, body, headers, timeout_s))
 
-            try:
-                yield post
-            finally:
-                await connections.close()
+@contextlib.asynccontextmanager
+async def asking(serve: Serve) -> AsyncIterator[Post]:
+    """Yield what posts a request to a server."""
+    connections = Connections(ANY)
+    async with served(serve) as port:
+        url = yarl.URL(f"http://127.0.0.1:{port}/hook")
+
+        def post(body: bytes = b"{}", timeout_s: float = 5.0) -> asyncio.Future[Answer]:
+            return asyncio.ensure_future(connections.deliver(url, body, {}, timeout_s))
+
+        try:
+            yield post
+        finally:
+            await connections.close()
 
 
 @pytest.mark.parametrize(
@@ -181,11 +187,9 @@ async def test_a_greeting_before_the_request_is_no_answer() -> None:
         writer.write(b"220 mail.example\r\n")
         await reader.read()
 
-    connections = Connections(AddressFilter(("*",)))
-    async with served(greet) as port:
+    async with asking(greet) as post:
         with pytest.raises(NotHTTP):
-            await connections.deliver(yarl.URL(f"http://127.0.0.1:{port}/"), b"", {}, 1.0)
-        await connections.close()
+            await post()
 
 
 async def test_a_connection_that_says_something_while_idle_is_not_used_again() -> None:
@@ -211,33 +215,13 @@ async def test_a_reset_is_told_from_an_orderly_end() -> None:
         sock = writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
-    connections = Connections(AddressFilter(("*",)))
-    async with served(reset) as port:
+    async with asking(reset) as post:
         with pytest.raises(ConnectionResetError) as caught:
-            await connections.deliver(yarl.URL(f"http://127.0.0.1:{port}/"), b"x", {}, 1.0)
+            await post(b"x")
         assert verdict.of_error(caught.value, 1.0).reason == "connection reset"
-        await connections.close()
     async with Server(b"", hangs_up=True).asked() as post:
         with pytest.raises(aiohttp.ServerDisconnectedError):
             await post()
-
-
-async def test_an_answer_before_the_end_of_the_request_costs_the_connection() -> None:
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal connections
-        connections += 1
-        await reader.read(1)
-        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
-        await asyncio.sleep(5)
-
-    connections = 0
-    client = Connections(AddressFilter(("*",)))
-    async with served(refuse) as port:
-        for _ in range(2):
-            answer = await client.deliver(yarl.URL(f"http://127.0.0.1:{port}/"), bytes(50_000_000), {}, 5.0)
-            assert answer.status == 413
-        await client.close()
-    assert connections == 2
 
 
 async def test_a_time_out_closes_the_connection_and_leaves_no_timer() -> None:
@@ -274,7 +258,7 @@ async def test_a_large_body_arrives_whole_and_concurrent_requests_do_not_share_a
 
 async def test_at_the_end_requests_under_way_fail() -> None:
     server = Server(b"")
-    connections = Connections(AddressFilter(("*",)))
+    connections = Connections(ANY)
     async with served(server.serve) as port:
         url = yarl.URL(f"http://127.0.0.1:{port}/")
         posting = asyncio.ensure_future(connections.deliver(url, b"", {}, 5.0))
