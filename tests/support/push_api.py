@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx
@@ -80,20 +80,22 @@ class Api:
 
 
 @contextlib.asynccontextmanager
-async def opened(*tenants: str, **options: Any) -> AsyncIterator[Api]:
+async def opened(*tenants: str, puts: Mapping[str, Any] | None = None, **options: Any) -> AsyncIterator[Api]:
     """Open an app in memory with the API over it.
 
     Args:
         tenants: are created, with 100 requests a second each.
+        puts: what else is created, by path.
         options: settings.
     """
-    made = settings.merged(settings.Settings(store="memory:"), **options)
-    async with App(options=made) as app:
+    merged = settings.merged(settings.Settings(store="memory:"), **options)
+    async with App(options=merged) as app:
         service = await PushService.open(app)
         _, admin = await service.keys.create("admin", "test")
         async with served(app, service, admin) as api:
-            for tenant in tenants:
-                await api("PUT", f"/v1/tenants/{tenant}", {"qps": 100})
+            made = {f"/v1/tenants/{tenant}": {"qps": 100} for tenant in tenants}
+            for path, body in {**made, **(puts or {})}.items():
+                await api("PUT", path, body, status=201)
             yield api
         await service.close()
 

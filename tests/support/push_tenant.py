@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Self
 
 import msgspec
+import pytest
 import sqlalchemy as sa
 
 from emq import App
@@ -33,7 +35,7 @@ class Tenant:
         self.rows = Deliveries(self.parts.environment)
 
     @classmethod
-    async def make(cls, app: App, id_: str = "t1", endpoints: Sequence[str] = ("ep_a",), qps: float = 10) -> Tenant:
+    async def make(cls, app: App, id_: str = "t1", endpoints: Sequence[str] = ("ep_a",), qps: float = 10) -> Self:
         await schema.ensure(app.database)
         made = cls(app, id_)
         await app.create_topic(id_, 100, exist_ok=True)
@@ -139,3 +141,27 @@ class Tenant:
         found = await self.parts.read(lambda c: self.rows.get(c, self.id, endpoint, message_id))
         assert found is not None
         return found
+
+
+async def through(page_at: Callable[[str], Awaitable[Any]], limit: int) -> list[Any]:
+    """Return the rows of all pages of a list, of at most `limit` rows each."""
+    found: list[Any] = []
+    page = await page_at("")
+    for _ in range(1000):
+        assert len(page.rows) <= limit
+        found += page.rows
+        if not page.next:
+            return found
+        page = await page_at(page.next)
+    raise AssertionError("the list has no end")
+
+
+def fixture(*endpoints: str) -> Any:
+    """Return a fixture of the tenant `t1` with these endpoints, of an app in memory."""
+
+    @pytest.fixture
+    async def tenant() -> AsyncIterator[Tenant]:
+        async with App(store="memory:") as app:
+            yield await Tenant.make(app, endpoints=endpoints)
+
+    return tenant

@@ -126,6 +126,10 @@ PATHS = [
     ("POST", "/dead-letters:purge"),
     ("GET", "/lag"),
     ("GET", "/rate-limit-status"),
+    ("POST", ":pause"),
+    ("POST", ":resume"),
+    ("POST", "/endpoints/ep_a:handshake"),
+    ("GET", "/endpoints/ep_a/handshake"),
 ]
 
 

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import datetime
 import sys
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -32,7 +32,7 @@ api = push_api.fixture("acme", push_allow="127.0.0.1", secret_key=KEY)
 
 
 @pytest.fixture
-async def receiver() -> AsyncIterator[HttpReceiver]:
+def receiver(receiver: HttpReceiver) -> HttpReceiver:
     """An endpoint that takes everything, and the server of its tokens."""
 
     def answer(request: Request) -> web.Response | int:
@@ -40,9 +40,8 @@ async def receiver() -> AsyncIterator[HttpReceiver]:
             return web.json_response({"access_token": "t0ken", "expires_in": 3600})
         return 204
 
-    made = HttpReceiver(answer)
-    async with made.running():
-        yield made
+    receiver.answers = answer
+    return receiver
 
 
 def path_of(made: Any) -> str:

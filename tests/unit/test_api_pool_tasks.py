@@ -27,11 +27,7 @@ TASKS = f"{SMS}/tasks"
 HELLO = {"type": "notification", "payload": {"text": "hello"}}
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with push_api.opened() as opened:
-        await opened("PUT", SMS, POOL, status=201)
-        yield opened
+api = push_api.fixture(puts={SMS: POOL})
 
 
 @contextlib.asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -22,11 +21,7 @@ SETTINGS = {
 }
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with push_api.opened() as opened:
-        await opened("PUT", TENANT, {"qps": 10, **SETTINGS}, status=201)
-        yield opened
+api = push_api.fixture(puts={TENANT: {"qps": 10, **SETTINGS}})
 
 
 async def etag_of(api: Api, path: str) -> str:

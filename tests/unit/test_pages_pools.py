@@ -37,54 +37,39 @@ def told(
     return Snapshot("sms", 1, "host-1", state, resources=resources or {}, types=types or {})
 
 
-def verdict(snapshot: Snapshot | None, pool: Pool = SMS) -> tuple[str, str]:
-    found = verdicts.of(pool, snapshot, NOW)
-    return found.state, found.text
-
-
 # ------------------------------------------------------------------------------------------------------------- verdicts
 
 
-def test_a_pool_that_nobody_tells_of_is_unknown_whatever_was_told_before() -> None:
-    assert verdict(None) == ("unknown", "Unknown: no host has scheduled this pool yet")
-    old = told(waiting={"marketing": 5}, started=9, age_s=11)
-    assert verdict(old) == ("unknown", "Unknown: host-1, which scheduled the pool, has been silent for 11 s")
+OLD = told(waiting={"marketing": 5}, started=9, age_s=11)
+NORTH = {name: ResourceView(closed="out of order") for name in ("north", "north 1", "north 2")}
+BUSY = told(started=70, waiting={"marketing": 5000})
+ALL = told(waiting={"marketing": 1}, resources={**NORTH, "south": ResourceView(closed="paused")})
+LATE = told(waiting={"marketing": 3}, types={"marketing": TypeView(waiting=3)})
+MARKETING = msgspec.structs.replace(SMS.types["marketing"], hours=(Hours("09:00", "18:00"),))
+BY_HOURS = msgspec.structs.replace(SMS, types={**SMS.types, "marketing": MARKETING})
 
 
-def test_a_pool_that_works_says_how_much() -> None:
-    assert verdict(told()) == ("flowing", "Flowing: nothing to start now, on 3 resources")
-    assert verdict(told(started=1200)) == ("flowing", "Flowing: 1,200 a second, on 3 resources")
-    assert verdict(told(started=70, waiting={"marketing": 5000})) == (
-        "flowing",
-        "Flowing: 70 a second, 5,000 waiting, on 3 resources",
-    )
-
-
-def test_a_closed_parent_is_named_once_and_not_with_all_below_it() -> None:
-    closed = {name: ResourceView(closed="out of order") for name in ("north", "north 1", "north 2")}
-    assert verdict(told(started=3, resources=closed)) == (
-        "trouble",
-        "Flowing: 3 a second, but north starts nothing",
-    )
-    closed["south"] = ResourceView(closed="paused")
-    assert verdict(told(waiting={"marketing": 1}, resources=closed)) == (
-        "stopped",
-        "Not flowing: 1 task waiting: north, south start nothing",
-    )
-
-
-def test_tasks_that_wait_for_their_hours_are_no_trouble() -> None:
-    types = {
-        **SMS.types,
-        "marketing": msgspec.structs.replace(SMS.types["marketing"], hours=(Hours("09:00", "18:00"),)),
-    }
-    pool = msgspec.structs.replace(SMS, types=types)
-    views = {"marketing": TypeView(waiting=3)}
-    assert verdict(told(waiting={"marketing": 3}, types=views), pool)[0] == "flowing"
-    assert verdict(told(waiting={"marketing": 3}, types=views)) == (
-        "stopped",
-        "Not flowing: 3 tasks waiting: marketing is late",
-    )
+@pytest.mark.parametrize(
+    ("pool", "snapshot", "state", "text"),
+    [
+        (SMS, None, "unknown", "Unknown: no host has scheduled this pool yet"),
+        (SMS, OLD, "unknown", "Unknown: host-1, which scheduled the pool, has been silent for 11 s"),
+        (SMS, told(), "flowing", "Flowing: nothing to start now, on 3 resources"),
+        (SMS, told(started=1200), "flowing", "Flowing: 1,200 a second, on 3 resources"),
+        (SMS, BUSY, "flowing", "Flowing: 70 a second, 5,000 waiting, on 3 resources"),
+        # A closed parent is named, and not all below it.
+        (SMS, told(started=3, resources=NORTH), "trouble", "Flowing: 3 a second, but north starts nothing"),
+        (SMS, ALL, "stopped", "Not flowing: 1 task waiting: north, south start nothing"),
+        (SMS, LATE, "stopped", "Not flowing: 3 tasks waiting: marketing is late"),
+        # Tasks that wait for their hours are no trouble.
+        (BY_HOURS, LATE, "flowing", "Flowing: nothing in the last second, 3 waiting, on 3 resources"),
+    ],
+)
+def test_the_verdict_says_whether_a_pool_works_and_what_is_wrong(
+    pool: Pool, snapshot: Snapshot | None, state: str, text: str
+) -> None:
+    found = verdicts.of(pool, snapshot, NOW)
+    assert (found.state, found.text) == (state, text)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +86,8 @@ def test_a_type_is_late_by_what_waited_by_what_would_wait_and_if_nothing_would_s
     view: TypeView, late: bool
 ) -> None:
     assert verdicts.is_late(SMS.types["verification"], view) is late
-    assert ("verification is late" in verdict(told(started=1, types={"verification": view}))[1]) is late
+    found = verdicts.of(SMS, told(started=1, types={"verification": view}), NOW)
+    assert ("verification is late" in found.text) is late
 
 
 # --------------------------------------------------------------------------------------------------------------- screen

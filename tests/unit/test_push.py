@@ -1,4 +1,4 @@
-"""Push: endpoints from topics, headers, verdicts, and the pusher against a scripted server."""
+"""Push: endpoints from topics, headers, verdicts, and what a pusher sends."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import dataclasses
 import email.utils
 import hmac
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from unittest import mock
 
+import aiohttp
 import pytest
 import yarl
+from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
@@ -26,6 +28,8 @@ from emq.trail.sink import NullTrail
 from emq_push import headers, signature, verdict
 from emq_push.endpoint import Endpoint, Endpoints
 from emq_push.pusher import Pusher, Reports
+from emq_push.wire import NotHTTP
+from support.http_receiver import HttpReceiver
 from support.pushing import ANY, SECRET, deliver, endpoint, message, topic
 from support.served import served
 
@@ -276,58 +280,30 @@ def test_the_reason_is_one_short_printable_line(body: bytes, reason: str) -> Non
     assert decision.reason == reason
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (TimeoutError(), "timeout after 0.02 s"),
+        (aiohttp.ServerDisconnectedError(), "connection closed before an answer"),
+        (NotHTTP("SSH-2.0"), "the answer is not HTTP: SSH-2.0"),
+    ],
+)
+def test_no_usable_answer_is_retried_with_a_plain_reason(error: Exception, reason: str) -> None:
+    decision = verdict.of_error(error, 0.02)
+    assert isinstance(decision, errors.Retry)
+    assert decision.reason == reason
+
+
 # -------------------------------------------------------------------------------------------------------------- pusher
 
 
-class Server:
-    """Answers each request with the next of `answers` (the last repeats); None means no answer."""
-
-    def __init__(self, *answers: bytes | None) -> None:
-        self.answers = list(answers)
-        self.requests: list[bytes] = []
-        self.connections = 0
-        self.asked = asyncio.Event()
-        self.hung_up = asyncio.Event()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
-                self.requests.append(head + await reader.readexactly(size))
-                self.asked.set()
-                answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-                if answer == b"":
-                    break
-                if answer:
-                    writer.write(answer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            self.hung_up.set()
-
-    @contextlib.asynccontextmanager
-    async def pusher(self, timeout_s: float = 5.0) -> AsyncIterator[Pusher]:
-        async with served(self.serve) as port:
-            to = Endpoint("t", yarl.URL(f"http://127.0.0.1:{port}/hook%2F"), ("high", "low"), timeout_s)
-            async with Pusher({"t": to}.get, clock=ManualClock(NOW_S), addresses=ANY) as pusher:
-                yield pusher
-
-
-def response(status: str, body: bytes, *extra: str) -> bytes:
-    head = "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *extra, "", ""])
-    return head.encode() + body
-
-
-async def test_a_delivery_posts_the_payload_and_no_header_that_nobody_chose() -> None:
-    server = Server(NO_CONTENT)
-    async with server.pusher() as push:
-        await push(message(payload=b'{"n":1}', attempt=2))
-    head, _, body = server.requests[0].partition(b"\r\n\r\n")
-    first, *lines = head.split(b"\r\n")
-    assert (first, body) == (b"POST /hook%2F HTTP/1.1", b'{"n":1}')
-    own = {b"webhook-id: id1", b"webhook-timestamp: 1700000000", b"emq-attempt: 2", b"emq-priority: high"}
-    assert own <= set(lines)
-    others = {b"emq-topic", b"host", b"user-agent", b"content-type", b"content-length"}
-    assert {line.partition(b":")[0].lower() for line in lines} == {line.partition(b":")[0] for line in own} | others
+async def test_a_delivery_posts_the_payload_and_no_header_that_nobody_chose(receiver: HttpReceiver) -> None:
+    await deliver(endpoint(receiver.url("/hook%2F")), message(payload=b'{"n":1}', attempt=2), clock=ManualClock(NOW_S))
+    [request] = receiver.requests
+    assert (request.method, request.path, request.body) == ("POST", "/hook%2F", b'{"n":1}')
+    own = {"webhook-id": "id1", "webhook-timestamp": "1700000000", "emq-attempt": "2", "emq-priority": "high"}
+    assert request.headers.items() >= own.items()
+    assert request.headers.keys() == {*own, "emq-topic", "host", "user-agent", "content-type", "content-length"}
 
 
 async def test_an_answer_that_drips_ends_at_the_time_out() -> None:
@@ -344,27 +320,12 @@ async def test_an_answer_that_drips_ends_at_the_time_out() -> None:
     assert failure.reason == "timeout after 0.2 s"
 
 
-async def test_a_redirect_is_retried_and_not_followed() -> None:
-    server = Server(response("302 Found", b"", "Location: /elsewhere", "Retry-After: 30"))
-    async with server.pusher() as push:
-        with pytest.raises(errors.Retry, match=r"^HTTP 302$") as caught:
-            await push(message())
-    assert caught.value.after_s == 30.0
-    assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (None, "^timeout after 0.02 s$"),
-        (b"", "^connection closed before an answer$"),
-        (b"SSH-2.0-OpenSSH\r\n\r\n", "^the answer is not HTTP"),
-    ],
-)
-async def test_no_usable_answer_is_retried_with_a_plain_reason(answer: bytes | None, reason: str) -> None:
-    async with Server(answer).pusher(0.02 if answer is None else 2.0) as push:
-        with pytest.raises(errors.Retry, match=reason):
-            await push(message())
+async def test_a_redirect_is_retried_and_not_followed(receiver: HttpReceiver) -> None:
+    receiver.answers = lambda _: web.Response(status=302, headers={"Location": "/elsewhere", "Retry-After": "30"})
+    [failure] = await deliver(endpoint(receiver.url()))
+    assert isinstance(failure, errors.Retry)
+    assert (failure.reason, failure.after_s) == ("HTTP 302", 30.0)
+    assert len(receiver.requests) == 1
 
 
 async def test_a_refused_connection_is_retried(unused_tcp_port_factory: Callable[[], int]) -> None:
@@ -391,35 +352,22 @@ async def test_a_topic_without_endpoint_is_retried() -> None:
             await push(message())
 
 
-async def test_cancelling_a_delivery_closes_its_connection() -> None:
-    server = Server(None)
-    async with server.pusher() as push:
-        task = asyncio.create_task(push(message()))
-        async with asyncio.timeout(1):
-            await server.asked.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        async with asyncio.timeout(1):
-            await server.hung_up.wait()
-
-
 @pytest.mark.parametrize("change", ["none", "url", "off", "gone"])
-async def test_an_answer_tells_nothing_about_the_endpoint_that_the_topic_has_by_now(change: str) -> None:
-    server, now = Server(response("500 Broken", b"")), ManualClock(NOW_S)
-    async with server.pusher() as push:
-        former = push._endpoint_of("t")
-        assert former is not None
-        later = {
-            "none": dataclasses.replace(former),
-            "url": dataclasses.replace(former, url=yarl.URL("http://127.0.0.1:1/")),
-            "off": dataclasses.replace(former, throttles=False),
-            "gone": None,
-        }[change]
-        found = iter([former, later])
-        throttles = Throttles({}, mock.Mock(), now, NullTrail())
-        reports = Reports(lambda: throttles)
-        async with Pusher(lambda _: next(found), clock=now, addresses=ANY, reports=reports) as pusher:
-            with pytest.raises(errors.Retry):
-                await pusher(message())
-            assert len(pusher._healths) == (change == "none")
+async def test_an_answer_tells_nothing_about_the_endpoint_that_the_topic_has_by_now(
+    change: str, receiver: HttpReceiver
+) -> None:
+    receiver.answers = lambda _: 500
+    former = endpoint(receiver.url())
+    later = {
+        "none": dataclasses.replace(former),
+        "url": dataclasses.replace(former, url=yarl.URL("http://127.0.0.1:1/")),
+        "off": dataclasses.replace(former, throttles=False),
+        "gone": None,
+    }[change]
+    found, now = iter([former, later]), ManualClock(NOW_S)
+    throttles = Throttles({}, mock.Mock(), now, NullTrail())
+    reports = Reports(lambda: throttles)
+    async with Pusher(lambda _: next(found), clock=now, addresses=ANY, reports=reports) as pusher:
+        with pytest.raises(errors.Retry):
+            await pusher(message())
+        assert len(pusher._healths) == (change == "none")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from aiohttp import web
 
 from emq.observe import dead_letters
 from support import push_api
-from support.http_receiver import HttpReceiver, Request
+from support.http_receiver import HttpReceiver
 from support.push_api import Api
 from support.push_api_calls import PATH, endpoint_of, hosting, message, post, states
 
@@ -19,23 +18,14 @@ ANN = "ann@example.test"
 HOUR_US = 3_600_000_000
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with push_api.opened(push_allow="127.0.0.1") as opened:
-        await opened("PUT", "/v1/tenants/acme", {"qps": 100, "payload_retention_s": 3600})
-        yield opened
+api = push_api.fixture(push_allow="127.0.0.1", puts={"/v1/tenants/acme": {"qps": 100, "payload_retention_s": 3600}})
 
 
 @pytest.fixture
-async def refusing() -> AsyncIterator[HttpReceiver]:
+def refusing(receiver: HttpReceiver) -> HttpReceiver:
     """An endpoint that refuses each message and repeats it."""
-
-    def refuse(request: Request) -> web.Response:
-        return web.Response(status=500, text=request.body.decode())
-
-    receiver = HttpReceiver(refuse)
-    async with receiver.running():
-        yield receiver
+    receiver.answers = lambda request: web.Response(status=500, text=request.body.decode())
+    return receiver
 
 
 async def until(api: Api, wanted: dict[str, str], attempts: int = 1) -> None:

@@ -12,16 +12,11 @@ PLACE: Place = ("a.example", 443, "https", None)
 OTHER: Place = ("b.example", 443, "https", None)
 
 
-def test_nothing_is_known_at_first_nor_of_others() -> None:
+def test_connections_are_used_for_half_of_the_time_after_which_one_was_gone() -> None:
     found = Habits()
     assert found.kept_s(PLACE, 0.0) == math.inf
     found.closed(PLACE, 2.0, 0.0)
     assert found.kept_s(OTHER, 0.0) == math.inf
-
-
-def test_connections_are_used_for_half_of_the_time_after_which_one_was_gone() -> None:
-    found = Habits()
-    found.closed(PLACE, 2.0, 0.0)
     assert found.kept_s(PLACE, 1.0) == 1.0
     found.closed(PLACE, 0.9, 1.0)
     assert found.kept_s(PLACE, 1.0) == 0.45

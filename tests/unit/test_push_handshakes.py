@@ -131,12 +131,6 @@ async def test_an_origin_that_is_no_name_is_refused(endpoint: Endpoint, origin: 
     assert endpoint.receiver.requests == []
 
 
-async def test_who_only_reads_sees_the_handshake_and_starts_none(endpoint: Endpoint) -> None:
-    key = await endpoint.api.key_of("read", "acme")
-    await endpoint.api("GET", f"{endpoint.path}/handshake", key=key, status=200)
-    await endpoint.api("POST", f"{endpoint.path}:handshake", ORIGIN, key=key, status=403)
-
-
 async def test_handshakes_wait_in_the_queue_under_the_cap_and_hold_up_no_request(endpoint: Endpoint) -> None:
     api, release = endpoint.api, asyncio.Event()
     asked: list[float] = []

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from emq import App
 from emq.runtime import errors
 from emq.storage.lane_store import LaneClaim
 from emq_push.records.cursors import InvalidCursor
@@ -17,13 +15,10 @@ from emq_push.service.letters import DeadCount, LetterFilter, LetterService
 from emq_push.service.reading import ReadingService
 from emq_push.service.refusals import Conflict, Invalid, NotFound, TryAgain
 from emq_push.service.resending import ResendingService
-from support.push_tenant import Tenant
+from support import push_tenant
+from support.push_tenant import Tenant, through
 
-
-@pytest.fixture
-async def tenant() -> AsyncIterator[Tenant]:
-    async with App(store="memory:") as app:
-        yield await Tenant.make(app, endpoints=("ep_a", "ep_b", "ep_c"))
+tenant = push_tenant.fixture("ep_a", "ep_b", "ep_c")
 
 
 def resending(tenant: Tenant) -> ResendingService:
@@ -31,14 +26,8 @@ def resending(tenant: Tenant) -> ResendingService:
 
 
 async def listed(tenant: Tenant, wanted: LetterFilter, limit: int) -> list[str]:
-    found: list[str] = []
-    cursor = ""
-    while True:
-        page = await LetterService(tenant.parts).page(tenant.id, wanted, limit, cursor)
-        assert len(page.rows) <= limit
-        found += [each.id for each in page.rows]
-        if not (cursor := page.next):
-            return found
+    service = LetterService(tenant.parts)
+    return [each.id for each in await through(lambda cursor: service.page(tenant.id, wanted, limit, cursor), limit)]
 
 
 async def test_letters_in_pages_with_filters(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:

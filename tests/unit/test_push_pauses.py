@@ -198,14 +198,6 @@ async def test_upkeep_completes_what_does_not_follow_its_tenant(api: Api) -> Non
     assert {(await api.app.catalog.get(name)).qps for name in ("acme", f"acme.{made['id']}")} == {100}
 
 
-@pytest.mark.parametrize(("role", "status"), [("manage", 200), ("read", 403), ("send", 403)])
-async def test_who_manages_a_tenant_may_pause_it(api: Api, role: str, status: int) -> None:
-    key = await api.key_of(role, "acme")
-    await api("POST", f"{TENANT}:pause", key=key, status=status)
-    await api("POST", "/v1/tenants/nobody:pause", key=key, status=404)
-    assert (await api("GET", TENANT))["paused"] is (role == "manage")
-
-
 async def test_a_manager_pauses_the_tenant_on_its_page_after_a_look_at_what_it_does(api: Api) -> None:
     http = await signed_in(api, await api.key_of("manage", "acme"))
     assert 'href="/ui/tenants/acme/pause">Pause…' in (await http.get("/ui/tenants/acme")).text

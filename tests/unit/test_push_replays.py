@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from emq import App
 from emq.offsets import deletion
 from emq.offsets.sleep import put_to_sleep
 from emq.runtime import errors
@@ -19,16 +17,14 @@ from emq_push.service import again, replay_runner
 from emq_push.service.refusals import Conflict, Invalid, NotFound
 from emq_push.service.replay_runner import Lost, ReplayRunner
 from emq_push.service.replaying import MOST_OPEN, NewReplay, ReplayService, shown_state
+from support import push_tenant
 from support.push_tenant import ONE_SECOND_US, Tenant
 
 FAST = 10_000.0
 EVERYTHING = NewReplay(ReplayFilter(), FAST)
 
 
-@pytest.fixture
-async def tenant() -> AsyncIterator[Tenant]:
-    async with App(store="memory:") as app:
-        yield await Tenant.make(app, endpoints=("ep_a", "ep_b"))
+tenant = push_tenant.fixture("ep_a", "ep_b")
 
 
 async def carried_out(runner: ReplayRunner, replay: Replay, steps: int = 1000) -> None:

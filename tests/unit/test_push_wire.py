@@ -18,6 +18,7 @@ from emq_push.wire import BODY_BYTES, BODY_TIMEOUT_S, FIELD_BYTES, HEAD_BYTES, A
 from emq_push.wires import Wires, head_of
 from support.pushing import ANY
 from support.served import Serve, served
+from support.waiting import until
 
 Post = Callable[..., asyncio.Future[Answer]]
 
@@ -254,6 +255,15 @@ async def test_a_large_body_arrives_whole_and_concurrent_requests_do_not_share_a
         await asyncio.gather(*[post(body) for body in bodies])
     assert server.connections == 4
     assert sorted(request.partition(b"\r\n\r\n")[2] for request in server.requests) == bodies
+
+
+async def test_cancelling_a_request_closes_its_connection() -> None:
+    server = Server(b"")
+    async with server.asked() as post:
+        posting = post()
+        await until(lambda: server.requests)
+        posting.cancel()
+        await until(lambda: server.lost)
 
 
 async def test_at_the_end_requests_under_way_fail() -> None:
