@@ -44,6 +44,8 @@ async def test_a_dead_delivery_is_replayed_and_delivered_under_its_own_id(api: A
         assert (dead["attempts"], dead["status"], dead["endpoint"]) == (2, 500, id_)
         assert [a["outcome"] for a in dead["latest_attempts"]] == ["dead", "retry"]
         assert (await api("GET", f"{T}/dead-letters/count"))["dead"] == 1
+        [letter] = (await api("GET", f"{T}/dead-letters"))["data"]
+        assert {failed["reason"] for failed in letter["history"]} == {"HTTP 500"}
         receiver.answers = lambda _: 204
         made = await api("POST", f"{T}/replays", {"filter": {"endpoint": id_}, "rate_per_s": 100}, status=202)
         done = await comes_to(api, delivery, "delivered")
