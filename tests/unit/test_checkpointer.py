@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import deque
 from collections.abc import Sequence
 
 import pytest
 
-from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import Note, OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
-from emq.groups.priority import policy_for
+from emq.groups.owned import OwnedQueue
 from emq.offsets import checkpointer, retention
 from emq.offsets.checkpointer import Checkpointer
 from emq.offsets.checkpoints import Checkpoint
-from emq.quota.counter import WindowCounter
 from emq.runtime import errors
 from emq.runtime.clock import ManualClock
 from emq.storage import marks
-from emq.storage.log_store import Put
+from emq.storage.log_store import Put, Read
 from emq.topics.model import Topic, TopicOptions
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
+from support.owned_groups import owned_group
 from support.recorded_events import RecordedEvents
 from support.virtual import virtual
+
+pytestmark = virtual
 
 
 class Saved:
@@ -61,15 +60,10 @@ class Bench:
         )
 
     async def queue(self, name: str = "t", messages: int = 10, retention_s: float = 0.0) -> OwnedQueue:
-        owner = OwnedTopic(Topic(name, 10, priorities=("p",), options=TopicOptions(retention_s=retention_s)))
-        queue = self.owner(owner)
+        topic = Topic(name, 10, priorities=("p",), options=TopicOptions(retention_s=retention_s))
+        [queue] = owned_group(topic, epoch=7).queues
         await self.store.log.put([Put(queue.name, [b"x"] * messages)])
         return queue
-
-    def owner(self, owner: OwnedTopic) -> OwnedQueue:
-        group = OwnedGroup(owner, 0, 7, WindowCounter(1, 0), policy_for(owner.topic), Gauge())
-        group.buffers = [deque()]
-        return OwnedQueue(group, 0, OffsetTracker(1), 1.0)
 
     def finish(self, queue: OwnedQueue, *offsets: int) -> None:
         for offset in offsets:
@@ -109,6 +103,8 @@ async def test_what_could_not_be_saved_is_saved_later_once(b: Bench) -> None:
     b.saved.down = True
     await b.checkpointer.save()
     assert b.checkpointer.unreachable == "down"
+    await b.checkpointer.trim()
+    assert await b.head(queue) == 1, "what was not saved is not dropped"
     b.finish(queue, 2)
     await b.checkpointer.save()
     b.saved.down = False
@@ -153,15 +149,6 @@ async def test_the_store_is_trimmed_up_to_what_is_saved_and_no_further(b: Bench)
     calls = b.store.log.calls["trim"]
     await b.checkpointer.trim()
     assert b.store.log.calls["trim"] == calls
-
-
-async def test_nothing_is_trimmed_while_the_database_is_down(b: Bench) -> None:
-    queue = await b.queue()
-    b.finish(queue, 1, 2, 3)
-    b.saved.down = True
-    await b.checkpointer.save()
-    await b.checkpointer.trim()
-    assert await b.head(queue) == 1
 
 
 async def test_trimming_waits_for_the_store_and_for_the_retention(b: Bench) -> None:
@@ -212,7 +199,7 @@ async def test_retention_goes_on_where_the_last_owner_of_the_queue_left_off_howe
         saved = b.saved.batches[-1][0]
         assert len(saved.notes) <= retention.MOST_NOTES
         b.clock.advance(5)
-        next_owner = b.owner(queue.group.owner)
+        [next_owner] = owned_group(queue.group.owner.topic, epoch=7).queues
         next_owner.tracker = OffsetTracker(saved.watermark, saved.finished)
         next_owner.saved, next_owner.notes = saved.watermark, saved.notes
         b.checkpointer.resumed(next_owner)
@@ -241,17 +228,7 @@ async def test_a_refused_checkpoint_means_the_group_is_lost_and_is_not_trimmed(b
     assert await b.head(queue) == 1
 
 
-async def test_nothing_of_a_lost_group_is_saved(b: Bench) -> None:
-    queue = await b.queue()
-    b.finish(queue, 1)
-    queue.group.lost = True
-    await b.checkpointer.save()
-    assert b.saved.batches == []
-
-
 async def test_a_trim_by_a_stale_owner_is_refused(b: Bench) -> None:
-    from emq.storage.log_store import Read
-
     queue = await b.queue()
     b.finish(queue, 1, 2)
     await b.checkpointer.save()
@@ -270,9 +247,8 @@ async def test_what_a_former_owner_left_is_trimmed_although_nothing_new_is_finis
     assert await b.head(queue) == 6
 
 
-async def test_what_the_store_has_lost_meanwhile_is_not_dropped_from_what_came_in_its_place() -> None:
-    b = Bench()
-    queue = await b.queue(messages=10)
+async def test_what_the_store_has_lost_meanwhile_is_not_dropped_from_what_came_in_its_place(b: Bench) -> None:
+    queue = await b.queue()
     queue.marks.newest = marks.of(10, b"read before the store came back, at the place of another")
     b.finish(queue, *range(1, 11))
     await b.checkpointer.save()
@@ -286,16 +262,12 @@ async def test_progress_that_the_database_has_lost_is_saved_again(b: Bench) -> N
     used, unused = await b.queue("a"), await b.queue("b")
     b.finish(used, 1, 2, 4)
     await b.checkpointer.save()
-    used.group.add(used)
-    unused.group.add(unused)
     b.checkpointer.save_again([used.group, unused.group])
     await b.checkpointer.save()
     assert b.saved.batches == [[Checkpoint("a/0/p", 7, 3, ((4, 5),))]] * 2
 
 
-@virtual
-async def test_a_checkpoint_that_is_asked_for_comes_soon_unless_the_last_one_failed() -> None:
-    b = Bench()
+async def test_a_checkpoint_that_is_asked_for_comes_soon_unless_the_last_one_failed(b: Bench) -> None:
     queue = await b.queue(messages=40)
     loop = asyncio.create_task(b.checkpointer.checkpoint())
     for i in range(20):
@@ -315,7 +287,6 @@ async def test_a_checkpoint_that_is_asked_for_comes_soon_unless_the_last_one_fai
     loop.cancel()
 
 
-@virtual
 async def test_checkpoints_come_each_second_and_trims_each_five_however_often_one_is_asked_for() -> None:
     b = Bench()
     trims: list[float] = []

@@ -9,16 +9,15 @@ from collections import deque
 import pytest
 
 from emq.dispatch.dispatcher import Dispatcher
-from emq.groups.capacity import Gauge, in_flight_limit
+from emq.groups.capacity import in_flight_limit
 from emq.groups.context import HostContext
 from emq.groups.deliveries import NO_HANDLER, OTHERS, QUICK_BITS, RECEIVERS, SIZES, Deliveries, HandlerDeliveries
-from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
-from emq.groups.priority import policy_for
+from emq.groups.owned import OwnedGroup
 from emq.quota.counter import WindowCounter
 from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
 from emq.topics.model import Topic
+from support.owned_groups import owned_group
 
 T = 1_000_000_000
 
@@ -29,13 +28,11 @@ class Failed:
     def __init__(self) -> None:
         self.dispatcher: Dispatcher | None = None
 
-    def failed(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
+    def failed(self, group: OwnedGroup, message: Message, failure: BaseException | None = None) -> None:
         assert self.dispatcher is not None
         self.dispatcher.endings.settled(group, message)
 
-    def expired(self, group: OwnedGroup, message: Message) -> None:
-        assert self.dispatcher is not None
-        self.dispatcher.endings.settled(group, message)
+    expired = failed
 
 
 class Course:
@@ -53,13 +50,12 @@ class Course:
         self.counts = Deliveries("t*")
         self.batch_size = batch_size
         self.sleeping: deque[asyncio.Event] = deque()
-        owner = OwnedTopic(Topic("t", 1e6, group_qps=1e6, priorities=("p",)))
+        counter = WindowCounter(1e6, self.clock.now())
+        self.group = owned_group(Topic("t", 1e6, group_qps=1e6, priorities=("p",)), counter)
+        owner = self.group.owner
         owner.limit = in_flight_limit(owner.topic)
         owner.handler, owner.batch_size = (self.one if batch_size == 1 else self.many), batch_size
         owner.deliveries = self.counts
-        self.group = OwnedGroup(owner, 0, 1, WindowCounter(1e6, self.clock.now()), policy_for(owner.topic), Gauge())
-        self.group.buffers = [deque()]
-        self.group.queues = [OwnedQueue(self.group, 0, OffsetTracker(1), 1.0)]
         self.clock.advance(1.1)  # a counter grants nothing in its first second
 
     def take(self, us: int) -> None:
@@ -99,13 +95,17 @@ class Course:
                 self.group.push(0, read)
                 pushed += size
             self.dispatcher.ready(self.group)
-            for _ in range(self.random.randrange(1, 6)):
-                await asyncio.sleep(0)
+            await turns(self.random.randrange(1, 6))
             if self.sleeping and self.random.random() < 0.7:
                 self.sleeping.popleft().set()
                 await asyncio.sleep(0)
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await turns(10)
+
+
+async def turns(n: int) -> None:
+    """Let the event loop make `n` turns."""
+    for _ in range(n):
+        await asyncio.sleep(0)
 
 
 def sizes(times_us: list[int], least: int = 0) -> list[int]:
@@ -138,14 +138,12 @@ async def test_what_runs_for_long_counts_as_started_at_once() -> None:
     course.waiting = 1.0
     course.group.push(0, [Message(f"t{n}", b"", offset=n, topic="t", ready_us=1) for n in range(1, 4)])
     course.dispatcher.ready(course.group)
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns(10)
     assert sum(course.counts.waits) == 3
     assert sum(course.counts.runs) == 0
     for woken in course.sleeping:
         woken.set()
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns(5)
     assert sum(course.counts.runs) == 3
     await course.dispatcher.stop()
 

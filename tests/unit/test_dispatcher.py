@@ -12,11 +12,9 @@ import pytest
 from emq.dispatch import rotation
 from emq.dispatch.dispatcher import VISIT, Dispatcher
 from emq.dispatch.parking import GRID_S
-from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
-from emq.groups.priority import policy_for
+from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.quota.counter import Counter as GroupCounter
 from emq.quota.counter import WindowCounter
 from emq.quota.places import sharing
@@ -26,6 +24,7 @@ from emq.runtime.clock import ManualClock
 from emq.runtime.lease import Lease
 from emq.storage.message import Message
 from emq.topics.model import Topic
+from support.owned_groups import owned_group
 from support.recorded_trail import RecordedTrail
 
 T = 1_000_000_000
@@ -67,8 +66,10 @@ class Bench:
         starts, ids: when each message was started, in seconds since `T`, and which.
     """
 
-    def __init__(self, batch_size: int = 1, lease: Lease | None = None, waits: float = 0.0) -> None:
-        self.clock = ManualClock(T - 1)
+    def __init__(
+        self, batch_size: int = 1, lease: Lease | None = None, waits: float = 0.0, at: float = T + 0.1
+    ) -> None:
+        self.clock = ManualClock(at)
         self.takes_s: deque[float] = deque()
         self.starts: list[float] = []
         self.ids: list[str] = []
@@ -78,13 +79,13 @@ class Bench:
         self.outcomes = Outcomes()
         self.dispatcher = Dispatcher(self.outcomes, HostContext(self.clock, lease=lease or Lease()))
 
-    def group(self, name: str, counter: GroupCounter, messages: int, qps: float = 1000.0) -> OwnedGroup:
-        owner = OwnedTopic(Topic(name, qps, priorities=("p", "q")))
+    def group(self, name: str, counter: GroupCounter | int, messages: int, qps: float = 1000.0) -> OwnedGroup:
+        """Return a group with messages; its counter, or one of so many starts a second, was made a second ago."""
+        counter = WindowCounter(counter, T - 1) if isinstance(counter, int) else counter
+        group = owned_group(Topic(name, qps, priorities=("p", "q")), counter)
+        owner = group.owner
         owner.handler, owner.batch_size = self._handle if self.batch_size == 1 else self._handle_many, self.batch_size
         owner.waits = self.waits
-        group = OwnedGroup(owner, 0, 1, counter, policy_for(owner.topic), Gauge())
-        group.buffers = [deque()]
-        group.queues = [OwnedQueue(group, 0, OffsetTracker(1), 1.0)]
         group.push(0, [Message(f"{name}{i}", b"", offset=i, topic=name) for i in range(1, messages + 1)])
         return group
 
@@ -119,8 +120,7 @@ async def turns(n: int) -> None:
 async def test_a_grant_is_used_in_its_second_only(batch_size: int, waits: float) -> None:
     """The rest of it would come on top of what the next second allows."""
     bench = Bench(batch_size, waits=waits)
-    group = bench.group("t", WindowCounter(10, bench.clock.now()), 40)
-    bench.clock.advance(1.1)
+    group = bench.group("t", 10, 40)
     bench.takes_s.append(0.95)
     await bench.run(group)
     assert bench.per_second() == {0: batch_size, 1: 10}
@@ -129,8 +129,7 @@ async def test_a_grant_is_used_in_its_second_only(batch_size: int, waits: float)
 @SIZES
 async def test_nothing_is_started_past_the_lease(batch_size: int, waits: float) -> None:
     bench = Bench(batch_size, Lease(T + 0.5), waits)
-    group = bench.group("t", WindowCounter(100, bench.clock.now()), 100)
-    bench.clock.advance(1.1)
+    group = bench.group("t", 100, 100)
     bench.takes_s.extend([0.3] * 100)
     await bench.run(group)
     assert len(bench.starts) == 2 * batch_size
@@ -141,9 +140,8 @@ async def test_nothing_is_started_past_the_lease(batch_size: int, waits: float) 
 async def test_tokens_that_were_taken_before_a_long_call_are_not_used_after_it(batch_size: int, waits: float) -> None:
     """By then the bucket has filled again: both together would be more than the burst."""
     bench = Bench(batch_size, waits=waits)
-    group = bench.group("t", SmoothCounter(10, bench.clock.now(), burst=6), 40)
-    bench.clock.advance(1.0)
-    bench.takes_s.append(0.9)
+    group = bench.group("t", SmoothCounter(10, T - 1, burst=6), 40)
+    bench.takes_s.append(0.8)
     await bench.run(group)
     assert bench.per_second()[0] == batch_size + 6
 
@@ -151,11 +149,10 @@ async def test_tokens_that_were_taken_before_a_long_call_are_not_used_after_it(b
 @SIZES
 async def test_what_has_outlived_its_time_is_a_dead_letter_and_uses_up_no_quota(batch_size: int, waits: float) -> None:
     bench = Bench(batch_size, waits=waits)
-    group = bench.group("t", WindowCounter(5, bench.clock.now()), 8)
+    group = bench.group("t", 5, 8)
     for i, message in enumerate(group.buffers[0]):
         message.expires_us = (T + 1) * 1_000_000 + (50_000 if i % 2 else 500_000)
-    bench.clock.advance(2.1)
-    bench.takes_s.append(0.0)
+    bench.clock.advance(1.0)
     await bench.run(group)
     assert bench.ids == ["t1", "t3", "t5", "t7"]
     assert bench.outcomes.dead == ["t2", "t4", "t6", "t8"]
@@ -163,8 +160,7 @@ async def test_what_has_outlived_its_time_is_a_dead_letter_and_uses_up_no_quota(
 
 async def test_a_group_with_a_backlog_gives_the_others_their_turn() -> None:
     bench = Bench()
-    groups = [bench.group(name, WindowCounter(10_000, bench.clock.now()), 3 * VISIT) for name in "abc"]
-    bench.clock.advance(1.1)
+    groups = [bench.group(name, 10_000, 3 * VISIT) for name in "abc"]
     await bench.run(*groups)
     assert len(bench.ids) == 9 * VISIT
     turns = [bench.ids[start][0] for start in range(0, len(bench.ids), VISIT)]
@@ -178,14 +174,12 @@ async def test_what_a_visit_reserved_and_did_not_start_is_started_by_the_next_on
     """A handler that waits ends its visit; the quota of that second is used to the full all the same."""
     bench = Bench(batch_size, waits=waits)
     bench.gate = asyncio.Event()
-    group = bench.group("t", WindowCounter(10, bench.clock.now()), 40)
-    bench.clock.advance(1.1)
+    group = bench.group("t", 10, 40)
     await bench.run(group)
     assert len(bench.starts) == 10
     assert group.in_flight == 10
     bench.gate.set()
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns(5)
     assert group.in_flight == 0
 
 
@@ -202,7 +196,6 @@ async def test_starts_that_a_group_leaves_go_to_a_parked_group_of_its_topic() ->
     keyed.owner.groups |= dict(enumerate(groups))
     for message in keyed.buffers[0]:
         message.key = str(message.offset % 4)
-    bench.clock.advance(1.1)
     await bench.run(*groups)
     assert Counter(name[0] for name in bench.ids) == {"a": 4, "b": 7, "c": 1}
     bench.gate.set()
@@ -221,7 +214,7 @@ async def test_reading_waits_while_many_groups_wait_for_their_turn_but_not_for_e
             del b.dispatcher._rotation[0]
 
     monkeypatch.setattr(rotation.asyncio, "sleep", look)
-    b.dispatcher._rotation.extend([b.group("t", WindowCounter(1, T), messages=1)] * (rotation.MANY + 1))
+    b.dispatcher._rotation.extend([b.group("t", 1, 1)] * (rotation.MANY + 1))
     await b.dispatcher.has_few()
     assert looks == [rotation.LOOK_S] * 3
     b.dispatcher._rotation.append(b.dispatcher._rotation[0])
@@ -232,8 +225,7 @@ async def test_reading_waits_while_many_groups_wait_for_their_turn_but_not_for_e
 
 async def test_nothing_is_started_once_the_host_stops() -> None:
     bench = Bench()
-    group = bench.group("t", WindowCounter(100, bench.clock.now()), 10)
-    bench.clock.advance(1.1)
+    group = bench.group("t", 100, 10)
     await bench.dispatcher.stop()
     await bench.run(group)
     assert bench.starts == []
@@ -252,9 +244,8 @@ class Late(WindowCounter):
 
 @pytest.mark.parametrize("ticks", [0, 1, 181])
 async def test_a_group_that_was_granted_nothing_waits_until_later_whatever_its_counter_says(ticks: int) -> None:
-    bench = Bench()
-    group = bench.group("t", Late(10, bench.clock.now()), 1)
-    bench.clock.advance(1.0 + ticks * GRID_S)
+    bench = Bench(at=T + ticks * GRID_S)
+    group = bench.group("t", Late(10, T - 1), 1)
     await bench.run(group)
     assert group.parked_until == bench.clock.now() + GRID_S
 
@@ -262,8 +253,7 @@ async def test_a_group_that_was_granted_nothing_waits_until_later_whatever_its_c
 async def test_messages_that_wait_start_together_and_not_one_in_each_turn_of_the_event_loop() -> None:
     bench = Bench()
     bench.gate = asyncio.Event()
-    group = bench.group("t", WindowCounter(1000, bench.clock.now()), 500)
-    bench.clock.advance(1.1)
+    group = bench.group("t", 1000, 500)
     await bench.run(group)  # 50 turns
     assert len(bench.starts) == group.in_flight == bench.dispatcher.flight.count == 500
     bench.gate.set()
@@ -275,8 +265,7 @@ async def test_messages_that_wait_start_together_and_not_one_in_each_turn_of_the
 
 async def test_a_topic_whose_handlers_wait_no_more_starts_its_messages_without_tasks() -> None:
     bench = Bench(waits=1.0)
-    group = bench.group("t", WindowCounter(10_000, bench.clock.now()), 20 * VISIT, qps=10_000)
-    bench.clock.advance(1.1)
+    group = bench.group("t", 10_000, 20 * VISIT, qps=10_000)
     bench.dispatcher.ready(group)
     await turns(50)
     assert len(bench.starts) == 20 * VISIT
@@ -286,8 +275,7 @@ async def test_a_topic_whose_handlers_wait_no_more_starts_its_messages_without_t
 
 async def test_a_topic_whose_handler_never_waits_becomes_known() -> None:
     bench = Bench()
-    group = bench.group("t", WindowCounter(10_000, bench.clock.now()), 10, qps=10_000)
-    bench.clock.advance(1.1)
+    group = bench.group("t", 10_000, 10, qps=10_000)
     assert not group.owner.pace.known
     await bench.run(group)
     assert len(bench.starts) == 10
@@ -297,14 +285,12 @@ async def test_a_topic_whose_handler_never_waits_becomes_known() -> None:
 
 async def test_a_volley_takes_the_highest_priority_that_is_there_when_it_begins() -> None:
     bench = Bench(waits=1.0)
-    group = bench.group("t", WindowCounter(3, bench.clock.now()), 3)
+    group = bench.group("t", 3, 3)
     group.buffers.append(deque())
-    bench.clock.advance(1.1)
     bench.dispatcher.ready(group)
     await turns(1)  # the stint has made its tasks
     assert group.in_flight == 3
-    late = Message("late", b"", offset=4, topic="t")
-    group.buffers[0].appendleft(late)
+    group.buffers[0].appendleft(Message("late", b"", offset=4, topic="t"))
     group.buffered += 1
     await turns(3)
     assert bench.ids == ["late", "t1", "t2"]
@@ -313,9 +299,8 @@ async def test_a_volley_takes_the_highest_priority_that_is_there_when_it_begins(
 @pytest.mark.parametrize("what", ["the host stops", "the group is released", "the handler is unbound"])
 async def test_a_volley_that_may_not_begin_any_more_gives_its_starts_back(what: str) -> None:
     bench = Bench(waits=1.0)
-    counter = WindowCounter(10, bench.clock.now())
+    counter = WindowCounter(10, T - 1)
     group = bench.group("t", counter, 5)
-    bench.clock.advance(1.1)
     bench.dispatcher.ready(group)
     await turns(1)
     assert bench.dispatcher.unsettled(group) == 5
@@ -335,10 +320,9 @@ async def test_a_volley_that_may_not_begin_any_more_gives_its_starts_back(what: 
 async def test_messages_of_one_key_run_one_at_a_time_in_volleys_too() -> None:
     bench = Bench(waits=1.0)
     bench.gate = asyncio.Event()
-    group = bench.group("t", WindowCounter(100, bench.clock.now()), 6)
+    group = bench.group("t", 100, 6)
     for message in group.buffers[0]:
         message.key = "k"
-    bench.clock.advance(1.1)
     bench.dispatcher.ready(group)
     await turns(20)
     assert bench.ids == ["t1"]
@@ -352,11 +336,10 @@ async def test_messages_of_one_key_run_one_at_a_time_in_volleys_too() -> None:
 async def test_in_a_volley_the_next_message_of_a_key_comes_before_those_of_lower_priority() -> None:
     b = Bench(waits=1.0)
     b.gate = asyncio.Event()
-    group = b.group("t", WindowCounter(100, T - 1), messages=0)
+    group = b.group("t", 100, 0)
     group.buffers.append(deque())
     group.queues.append(OwnedQueue(group, 1, OffsetTracker(1), 1.0))
     group.push(0, [Message(name, b"", key="k", offset=offset) for offset, name in enumerate(("first", "next"), 1)])
-    b.clock.advance(1.1)
     b.dispatcher.ready(group)
     await turns(20)
     assert b.ids == ["first"]
@@ -369,8 +352,7 @@ async def test_in_a_volley_the_next_message_of_a_key_comes_before_those_of_lower
 
 async def test_messages_that_end_at_once_before_one_that_waits_count_as_ended() -> None:
     b = Bench()
-    group = b.group("t", WindowCounter(100, T - 1), messages=8)
-    b.clock.advance(1.0)
+    group = b.group("t", 100, 8)
 
     async def fourth_waits(message: Message) -> None:
         if int(message.id[1:]) % 4 == 0:
@@ -386,9 +368,8 @@ async def test_messages_that_end_at_once_before_one_that_waits_count_as_ended() 
 async def test_messages_of_a_visit_are_finished_up_to_one_that_does_not_succeed_at_once(ending: str) -> None:
     b = Bench()
     b.outcomes.lost = []
-    group = b.group("t", WindowCounter(100, T - 1), messages=5)
+    group = b.group("t", 100, 5)
     tracker = group.queues[0].tracker
-    b.clock.advance(1.0)
 
     async def third_does_not(message: Message) -> None:
         if message.offset == 3 and ending == "fails":
@@ -407,8 +388,7 @@ async def test_messages_of_a_visit_are_finished_up_to_one_that_does_not_succeed_
 async def test_a_message_that_cannot_be_taken_for_a_volley_keeps_no_place_and_no_start() -> None:
     b = Bench(waits=1.0)
     counter = WindowCounter(5, T - 1)
-    group = b.group("t", counter, messages=3)
-    b.clock.advance(1.0)
+    group = b.group("t", counter, 3)
     b.dispatcher._trail = b.dispatcher._starts._trail = RecordedTrail()
 
     def started(message: Message, _: int) -> None:
@@ -427,8 +407,7 @@ async def test_a_message_whose_end_meets_a_bug_costs_those_that_end_with_it_noth
     batch_size: int, waits: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     b = Bench(batch_size, waits=waits)
-    group = b.group("t", WindowCounter(5, T - 1), messages=3)
-    b.clock.advance(1.0)
+    group = b.group("t", 5, 3)
     b.dispatcher.endings._trail = trail = RecordedTrail()
     told: list[OwnedGroup] = []
     monkeypatch.setattr(b.dispatcher.endings._events, "broken", lambda _, group, __: told.append(group))
@@ -451,7 +430,7 @@ async def test_a_message_whose_end_meets_a_bug_costs_those_that_end_with_it_noth
 async def test_a_message_that_fails_in_a_volley_stays_in_flight_until_it_is_settled() -> None:
     bench = Bench(waits=1.0)
     bench.outcomes.lost = []
-    group = bench.group("t", WindowCounter(100, bench.clock.now()), 4)
+    group = bench.group("t", 100, 4)
     messages = list(group.buffers[0])
 
     async def fail(message: Message) -> None:
@@ -460,7 +439,6 @@ async def test_a_message_that_fails_in_a_volley_stays_in_flight_until_it_is_sett
         raise ValueError(message.id)
 
     group.owner.handler = fail
-    bench.clock.advance(1.1)
     await bench.run(group)
     assert sorted(bench.outcomes.lost) == ["t1", "t2", "t3", "t4"]
     assert bench.dispatcher.endings.failed == bench.dispatcher.flight.count == 4
@@ -473,8 +451,7 @@ async def test_a_message_that_fails_in_a_volley_stays_in_flight_until_it_is_sett
 async def test_cancelling_ends_the_handlers_of_volleys_and_leaves_their_messages_unfinished() -> None:
     bench = Bench(waits=1.0)
     bench.gate = asyncio.Event()
-    group = bench.group("t", WindowCounter(100, bench.clock.now()), 5)
-    bench.clock.advance(1.1)
+    group = bench.group("t", 100, 5)
     await bench.run(group)
     assert len(bench.starts) == 5
     await bench.dispatcher.tasks.cancel()
@@ -494,9 +471,8 @@ async def test_the_variables_of_a_waker_and_of_earlier_messages_are_not_those_of
         variable.set(message.id)
         await asyncio.sleep(0)
 
-    group = bench.group("t", WindowCounter(100, bench.clock.now()), 5)
+    group = bench.group("t", 100, 5)
     group.owner.handler = note
-    bench.clock.advance(1.1)
     variable.set("the waker's")
     await bench.run(group)
     assert seen == [""] * 5
@@ -508,8 +484,7 @@ async def test_tasks_that_end_at_once_are_not_kept() -> None:
         pytest.skip("Python 3.11 has no eager tasks")
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     bench = Bench(waits=1.0)
-    group = bench.group("t", WindowCounter(100, bench.clock.now()), 5)
-    bench.clock.advance(1.1)
+    group = bench.group("t", 100, 5)
     await bench.run(group)
     assert len(bench.ids) == 5
     assert not bench.dispatcher.tasks.running

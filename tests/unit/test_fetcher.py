@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,8 +20,7 @@ from emq.groups import reading_ahead
 from emq.groups.capacity import Gauge, buffer_capacity
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
-from emq.groups.priority import policy_for
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot
 from emq.groups.reading_ahead import is_held
 from emq.quota.counter import WindowCounter
 from emq.runtime import errors
@@ -32,9 +32,15 @@ from emq.storage.message import Message
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
+from support.owned_groups import owned_group
 from support.recorded_events import RecordedEvents
 from support.virtual import LoopClock, virtual
 from support.waiting import until
+
+pytestmark = virtual
+
+NOW = 1.5
+"""A time at which the counters of new slots grant starts."""
 
 
 async def has_few() -> None:
@@ -43,6 +49,17 @@ async def has_few() -> None:
 
 async def ignore(m: Message) -> None:
     """A handler."""
+
+
+@contextlib.asynccontextmanager
+async def running(loop: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(loop)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 class Bench:
@@ -68,13 +85,9 @@ class Bench:
         self.lanes = LaneClaimer(self.store.lanes, context)
 
     def new_group(self, qps: float, name: str = "t") -> OwnedGroup:
-        owner = OwnedTopic(Topic(name, qps, priorities=("p",)))
-        owner.handler = ignore
-        group = OwnedGroup(owner, 0, 5, WindowCounter(qps, 0), policy_for(owner.topic), self.gauge)
-        group.quota = qps
+        group = owned_group(Topic(name, qps, priorities=("p",)), WindowCounter(qps, 0), 5, self.gauge, quota=qps)
+        group.owner.handler = ignore
         group.capacity = buffer_capacity(qps, 1.0)
-        group.queues = [OwnedQueue(group, 0, OffsetTracker(1), 1.0)]
-        group.buffers = [deque()]
         return group
 
     async def put(self, count: int, name: str = "t", body: bytes | None = None) -> None:
@@ -83,7 +96,7 @@ class Bench:
 
     def hold(self, count: int, priority: int = 0) -> None:
         """Let so many messages of one key wait for one of theirs that runs."""
-        waiting = [message.Message(str(i), b"", "busy", priority=priority, offset=i) for i in range(count + 1)]
+        waiting = [Message(str(i), b"", "busy", priority=priority, offset=i) for i in range(count + 1)]
         self.group.push(priority, waiting)
         while self.group.take(0) is not None:
             pass
@@ -91,16 +104,23 @@ class Bench:
     @contextlib.asynccontextmanager
     async def pulling(self, count: int = 0) -> AsyncIterator[None]:
         """Pull; with a count, the block begins when so many messages of the queue are buffered."""
-        task = asyncio.create_task(self.puller.pull())
-        try:
+        async with running(self.puller.pull()):
             if count:
                 self.readiness.add(self.queue)
                 await until(lambda: self.group.buffered == count)
             yield
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+
+    @contextlib.asynccontextmanager
+    async def claiming(self) -> AsyncIterator[asyncio.Task[None]]:
+        """Claim from the lane of the group."""
+        async with running(self.lanes.claim()) as task:
+            self.lanes.acquire(self.group)
+            yield task
+
+    async def add(self, *messages: Message, due_ms: int = 1) -> None:
+        """Let these wait in the lane of the group."""
+        adds = [LaneAdd("t/0", m.id, message.encode_retry(m), due_ms, priority=m.priority) for m in messages]
+        await self.store.lanes.add(adds)
 
     async def pull(self, count: int) -> None:
         """Pull until so many messages of the queue are buffered."""
@@ -108,12 +128,25 @@ class Bench:
             pass
 
 
+def with_a_lower_queue(b: Bench) -> OwnedQueue:
+    """A queue of the group below those that it has."""
+    b.group.buffers.append(deque())
+    [low] = b.new_group(20).queues
+    low.group, low.priority = b.group, len(b.group.queues)
+    b.group.queues.append(low)
+    return low
+
+
+def buffer(queue: OwnedQueue, count: int, first: int = 1) -> None:
+    messages = [Message(str(i), b"", priority=queue.priority, offset=i) for i in range(first, first + count)]
+    queue.group.push(queue.priority, messages)
+
+
 @pytest.fixture
 async def b() -> Bench:
     return Bench()
 
 
-@virtual
 async def test_a_ready_queue_is_read_up_to_its_capacity_and_again_when_half_is_taken(b: Bench) -> None:
     await b.put(100)
     async with b.pulling(20):
@@ -131,7 +164,6 @@ async def test_a_ready_queue_is_read_up_to_its_capacity_and_again_when_half_is_t
     assert [m.offset for m in b.group.buffers[0]] == list(range(11, 31))
 
 
-@virtual
 async def test_an_exhausted_queue_costs_nothing_until_it_is_woken(b: Bench) -> None:
     await b.put(3)
     async with b.pulling(3):
@@ -145,7 +177,6 @@ async def test_an_exhausted_queue_costs_nothing_until_it_is_woken(b: Bench) -> N
         await until(lambda: b.group.buffered == 4)
 
 
-@virtual
 async def test_many_queues_are_read_in_one_round_trip(b: Bench) -> None:
     groups = [b.new_group(5, f"t{i}") for i in range(250)]
     for i in range(250):
@@ -159,7 +190,6 @@ async def test_many_queues_are_read_in_one_round_trip(b: Bench) -> None:
     assert b.store.log.calls["read"] == 1
 
 
-@virtual
 async def test_holes_count_as_finished_each_once(b: Bench) -> None:
     await b.put(10)
     for offset in (1, 2, 5, 10):
@@ -170,7 +200,6 @@ async def test_holes_count_as_finished_each_once(b: Bench) -> None:
     assert (b.queue.tracker.watermark, b.queue.tracker.finished()) == (3, [(5, 6), (10, 11)])
 
 
-@virtual
 async def test_what_a_checkpoint_says_is_finished_is_not_buffered_again(b: Bench) -> None:
     await b.put(10)
     b.queue.tracker = OffsetTracker(1, [(3, 5), (8, 9)])
@@ -180,7 +209,6 @@ async def test_what_a_checkpoint_says_is_finished_is_not_buffered_again(b: Bench
     assert [m.offset for m in b.group.buffers[0]] == [1, 2, 5, 6, 7, 9, 10]
 
 
-@virtual
 async def test_what_a_checkpoint_says_is_finished_is_not_buffered_when_the_watermark_got_there_first(b: Bench) -> None:
     b.queue.tracker = OffsetTracker(1, ((21, 24),))
     await b.put(25)
@@ -205,7 +233,6 @@ WHOLE = message.encode("an-id", b"payload", "key", 1, {"a": "b"})
         pytest.param(message.encode_retry(Message("an-id", b"payload"))[:-1], id="a cut retry"),
     ],
 )
-@virtual
 async def test_a_damaged_record_is_put_aside_with_its_bytes_and_its_neighbours_are_passed_on(
     b: Bench, body: bytes
 ) -> None:
@@ -219,20 +246,16 @@ async def test_a_damaged_record_is_put_aside_with_its_bytes_and_its_neighbours_a
     assert b.puller.damaged == 1
 
 
-@virtual
 async def test_a_damaged_entry_of_a_lane_is_put_aside_with_its_bytes(b: Bench) -> None:
     await b.store.lanes.add([LaneAdd("t/0", "x", b"\xc1junk", 1)])
-    task = asyncio.create_task(b.lanes.claim())
-    b.lanes.acquire(b.group)
-    await until(lambda: bool(b.damaged))
-    [(group, m, _)] = b.damaged
-    assert (group, m.id, m.payload, m.offset) == (b.group, "x", b"\xc1junk", -1)
-    assert b.group.buffered == 0
-    task.cancel()
+    async with b.claiming():
+        await until(lambda: bool(b.damaged))
+        [(group, m, _)] = b.damaged
+        assert (group, m.id, m.payload, m.offset) == (b.group, "x", b"\xc1junk", -1)
+        assert b.group.buffered == 0
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc1junk", b"{}", b"text", b"\x95\x01\x02"])
-@virtual
 async def test_a_strangers_body_is_passed_on_as_it_is(b: Bench, body: bytes) -> None:
     await b.put(1, body=body)
     await b.pull(1)
@@ -241,7 +264,6 @@ async def test_a_strangers_body_is_passed_on_as_it_is(b: Bench, body: bytes) -> 
     assert (m.id, m.payload, m.offset) == ("t/0/p@1", body, 1)
 
 
-@virtual
 async def test_a_newer_owner_ends_the_reading(b: Bench) -> None:
     await b.put(1)
     await b.store.log.read([Read("t/0/p", 1, 1, 6)])
@@ -251,7 +273,6 @@ async def test_a_newer_owner_ends_the_reading(b: Bench) -> None:
     assert b.group.buffered == 0
 
 
-@virtual
 async def test_an_unreachable_store_is_asked_ever_more_rarely_and_read_on_when_it_is_back(b: Bench) -> None:
     await b.put(5)
     b.store.fail()
@@ -265,7 +286,6 @@ async def test_an_unreachable_store_is_asked_ever_more_rarely_and_read_on_when_i
         assert b.puller.unreachable is None
 
 
-@virtual
 async def test_a_group_that_stops_or_has_no_handler_or_holds_too_much_is_not_read(b: Bench) -> None:
     assert wanted(b.queue) == 20
     b.hold(4 * 20)
@@ -284,40 +304,26 @@ async def test_a_group_that_stops_or_has_no_handler_or_holds_too_much_is_not_rea
     assert len(b.readiness) == 0
 
 
-@virtual
 async def test_what_waits_for_a_busy_key_keeps_no_other_priority_from_being_read(b: Bench) -> None:
-    b.group.buffers.append(deque())
-    low = OwnedQueue(b.new_group(20), 0, OffsetTracker(1), 1.0)
-    low.group, low.priority = b.group, 1
+    low = with_a_lower_queue(b)
     b.hold(4 * 20, priority=1)
     assert (wanted(b.queue), wanted(low)) == (20, 0)
 
 
-def with_a_lower_queue(b: Bench) -> OwnedQueue:
-    """A queue of the group below those that it has."""
-    b.group.buffers.append(deque())
-    low = OwnedQueue(b.new_group(20), 0, OffsetTracker(1), 1.0)
-    low.group, low.priority = b.group, len(b.group.queues)
-    b.group.queues.append(low)
-    return low
-
-
-@virtual
 async def test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsaved(b: Bench) -> None:
     """While nothing can be saved, what the low one takes of the bound is missing to a high message that comes later."""
     low = with_a_lower_queue(b)
     b.group.allowance = 50
     low.tracker.finish(1, 21)  # and nothing of it is saved
     b.group.ahead = 40
-    b.group.push(1, [message.Message(str(i), b"", priority=1, offset=21 + i) for i in range(5)])
+    buffer(low, 5, first=21)
     assert wanted(low) == 5
     assert wanted(b.queue) == 20  # the low ones in the buffer start after these, or not before the next save
 
 
-@virtual
 async def test_nothing_starts_below_a_queue_that_waits_for_a_save(b: Bench) -> None:
-    with_a_lower_queue(b)
-    b.group.push(1, [message.Message(str(i), b"", priority=1, offset=1 + i) for i in range(15)])
+    low = with_a_lower_queue(b)
+    buffer(low, 15)
     b.queue.tracker.finish(1, 51)  # and nothing of it is saved
     b.group.ahead, b.group.allowance = 65, 70
     b.queue.more = False
@@ -328,16 +334,15 @@ async def test_nothing_starts_below_a_queue_that_waits_for_a_save(b: Bench) -> N
     assert is_held(b.queue)
     assert reading_ahead.startable(b.group, b.clock.now()) == 0
     assert reading_ahead.wait_s(b.group) == reading_ahead.HELD_S
-    b.group.push(0, [message.Message("high", b"", offset=51)])
+    b.group.push(0, [Message("high", b"", offset=51)])
     b.group.allowance = 51
     assert reading_ahead.startable(b.group, b.clock.now()) == 1
 
 
-@virtual
 async def test_nothing_starts_below_a_queue_that_leaves_what_may_be_unsaved_to_a_higher_one(b: Bench) -> None:
     """More may start; but not of the lowest queue, since the one above it must not be read now."""
     middle, low = with_a_lower_queue(b), with_a_lower_queue(b)
-    b.group.push(low.priority, [message.Message(str(i), b"", priority=low.priority, offset=1 + i) for i in range(5)])
+    buffer(low, 5)
     b.queue.tracker.finish(1, 51)  # and nothing of it is saved
     b.group.ahead, b.group.allowance = 55, 50 + b.group.capacity
     b.queue.more, middle.more, middle.listed = False, True, False
@@ -347,7 +352,6 @@ async def test_nothing_starts_below_a_queue_that_leaves_what_may_be_unsaved_to_a
     assert reading_ahead.startable(b.group, b.clock.now()) == 5
 
 
-@virtual
 async def test_a_group_may_be_unsaved_by_what_the_topics_other_groups_are_not(b: Bench) -> None:
     """It starts what they leave, so its own bound would hold it to its share between two checkpoints."""
     other = Bench().group
@@ -364,17 +368,15 @@ async def test_a_group_may_be_unsaved_by_what_the_topics_other_groups_are_not(b:
     assert wanted(b.queue) == 1
 
 
-@virtual
 async def test_what_a_low_priority_holds_of_a_former_quota_keeps_no_higher_one_in_the_store(b: Bench) -> None:
     low = with_a_lower_queue(b)
-    b.group.push(1, [message.Message(str(i), b"", priority=1, offset=1 + i) for i in range(200)])
+    buffer(low, 200)
     b.group.ahead = 200
     b.group.allowance = 100  # since the quota is 20, and was 100 before
     assert wanted(b.queue) == b.queue.capacity == 20
     assert wanted(low) <= 0
 
 
-@virtual
 async def test_of_a_messages_own_time_to_live_and_its_topics_the_shorter_counts(b: Bench) -> None:
     owner = b.group.owner
     owner.topic = msgspec.structs.replace(owner.topic, options=TopicOptions(ttl_s=3.0))
@@ -391,7 +393,6 @@ async def test_of_a_messages_own_time_to_live_and_its_topics_the_shorter_counts(
     assert b.group.expires_us == now_us + 2_000_000
 
 
-@virtual
 async def test_at_the_hosts_bound_only_queues_without_a_message_read_and_only_one() -> None:
     b = Bench(gauge=Gauge(max_messages=10))
     other = b.new_group(5, "other")
@@ -407,119 +408,93 @@ async def test_at_the_hosts_bound_only_queues_without_a_message_read_and_only_on
         await until(lambda: b.group.buffered > 5)
 
 
-@virtual
 async def test_a_due_retry_is_claimed_when_it_is_due(b: Bench) -> None:
     now_ms = int(b.clock.now() * 1000)
     for wait_ms in (5_000, 2_000):
-        m = Message(f"after {wait_ms}", b"x", attempt=2)
-        await b.store.lanes.add([LaneAdd("t/0", m.id, message.encode_retry(m), now_ms + wait_ms)])
-    task = asyncio.create_task(b.lanes.claim())
-    b.lanes.acquire(b.group)
-    await asyncio.sleep(1.9)
-    assert b.group.buffered == 0
-    await asyncio.sleep(0.2)
-    assert b.group.buffered == 1
-    await asyncio.sleep(3)
-    assert [m.id for m in b.group.buffers[0]] == ["after 2000", "after 5000"]
-    assert {m.offset for m in b.group.buffers[0]} == {-1}
-    assert b.group.retries.get(0, 0) == 2
-    assert b.store.lanes.calls["claim"] <= 4
-    await asyncio.sleep(1_000)
-    assert b.store.lanes.calls["claim"] <= 4
-    task.cancel()
+        await b.add(Message(f"after {wait_ms}", b"x", attempt=2), due_ms=now_ms + wait_ms)
+    async with b.claiming():
+        await asyncio.sleep(1.9)
+        assert b.group.buffered == 0
+        await asyncio.sleep(0.2)
+        assert b.group.buffered == 1
+        await asyncio.sleep(3)
+        assert [m.id for m in b.group.buffers[0]] == ["after 2000", "after 5000"]
+        assert {m.offset for m in b.group.buffers[0]} == {-1}
+        assert b.group.retries.get(0, 0) == 2
+        assert b.store.lanes.calls["claim"] <= 4
+        await asyncio.sleep(1_000)
+        assert b.store.lanes.calls["claim"] <= 4
 
 
-@virtual
 async def test_more_due_retries_than_there_is_room_for_wait_in_the_store() -> None:
     b = Bench(qps=10)
-    bodies = [Message(str(i), b"x") for i in range(50)]
-    await b.store.lanes.add([LaneAdd("t/0", m.id, message.encode_retry(m), 1) for m in bodies])
-    task = asyncio.create_task(b.lanes.claim())
-    b.lanes.acquire(b.group)
-    await asyncio.sleep(5)
-    assert b.group.retries.get(0, 0) == 10
-    taken = 0
-    for _ in range(100):
-        while b.group.take(0) is not None:
-            taken += 1
-        await asyncio.sleep(0.3)
-    assert taken == 50
-    task.cancel()
+    await b.add(*(Message(str(i), b"x") for i in range(50)))
+    async with b.claiming():
+        await asyncio.sleep(5)
+        assert b.group.retries.get(0, 0) == 10
+        taken = 0
+        for _ in range(100):
+            while b.group.take(0) is not None:
+                taken += 1
+            await asyncio.sleep(0.3)
+        assert taken == 50
 
 
-@virtual
 async def test_low_retries_that_fill_their_room_do_not_keep_a_high_one_in_the_lane() -> None:
     b = Bench(qps=10)
     b.group.buffers = [deque(), deque()]
-    low = [Message(str(i), b"x", priority=1) for i in range(50)]
-    await b.store.lanes.add([LaneAdd("t/0", m.id, message.encode_retry(m), 1, priority=1) for m in low])
-    task = asyncio.create_task(b.lanes.claim())
-    b.lanes.acquire(b.group)
-    await asyncio.sleep(5)
-    assert b.group.retries == {1: 10}
-    high = Message("high", b"x", priority=0)
-    await b.store.lanes.add([LaneAdd("t/0", "high", message.encode_retry(high), int(b.clock.now() * 1000), priority=0)])
-    await asyncio.sleep(0.3)
-    first = b.group.take(0)
-    assert first is not None
-    assert first.id == "high"
-    task.cancel()
+    await b.add(*(Message(str(i), b"x", priority=1) for i in range(50)))
+    async with b.claiming():
+        await asyncio.sleep(5)
+        assert b.group.retries == {1: 10}
+        await b.add(Message("high", b"x", priority=0), due_ms=int(b.clock.now() * 1000))
+        await asyncio.sleep(0.3)
+        first = b.group.take(0)
+        assert first is not None
+        assert first.id == "high"
 
 
-@virtual
 async def test_at_the_hosts_bound_a_lane_brings_one_retry_if_the_group_has_none() -> None:
     b = Bench(gauge=Gauge(max_messages=10))
     await b.put(10)
-    await b.store.lanes.add([LaneAdd("t/0", str(i), message.encode_retry(Message(str(i), b"x")), 1) for i in range(5)])
+    await b.add(*(Message(str(i), b"x") for i in range(5)))
     await b.pull(10)
-    task = asyncio.create_task(b.lanes.claim())
-    b.lanes.acquire(b.group)
-    await asyncio.sleep(2)
-    assert b.group.retries.get(0, 0) == 1
-    while b.group.take(0) is not None:
-        pass
-    await until(lambda: b.group.retries.get(0, 0) == 4, 1)
-    task.cancel()
+    async with b.claiming():
+        await asyncio.sleep(2)
+        assert b.group.retries.get(0, 0) == 1
+        while b.group.take(0) is not None:
+            pass
+        await until(lambda: b.group.retries.get(0, 0) == 4, 1)
 
 
-@virtual
 async def test_retries_of_an_unreachable_store_are_claimed_when_it_is_back(b: Bench) -> None:
-    await b.store.lanes.add([LaneAdd("t/0", "x", message.encode_retry(Message("x", b"")), 1)])
+    await b.add(Message("x", b""))
     b.store.fail()
-    task = asyncio.create_task(b.lanes.claim())
-    b.lanes.acquire(b.group)
-    await asyncio.sleep(30)
-    assert b.store.lanes.calls["claim"] < 40
-    b.store.heal()
-    await until(lambda: b.group.buffered == 1)
-    task.cancel()
+    async with b.claiming():
+        await asyncio.sleep(30)
+        assert b.store.lanes.calls["claim"] < 40
+        b.store.heal()
+        await until(lambda: b.group.buffered == 1)
 
 
-@virtual
 async def test_a_slot_with_a_newer_owner_is_let_go(b: Bench) -> None:
     await b.store.lanes.claim([LaneClaim("t/0", 1, 6)], 1)
-    task = asyncio.create_task(b.lanes.claim())
-    b.lanes.acquire(b.group)
-    await until(lambda: b.lost == [b.group])
-    b.lanes.release(b.group)
-    b.lanes.at("t/0", 0)
-    await asyncio.sleep(1)
-    assert not task.done()
-    task.cancel()
+    async with b.claiming() as task:
+        await until(lambda: b.lost == [b.group])
+        b.lanes.release(b.group)
+        b.lanes.at("t/0", 0)
+        await asyncio.sleep(1)
+        assert not task.done()
 
 
 @pytest.mark.parametrize("priority", [0, 1, 7])
 async def test_a_retry_of_a_priority_that_is_no_more_goes_to_the_lowest(b: Bench, priority: int) -> None:
-    m = Message("x", b"", priority=priority)
-    await b.store.lanes.add([LaneAdd("t/0", "x", message.encode_retry(m), 1)])
-    task = asyncio.create_task(b.lanes.claim())
-    b.lanes.acquire(b.group)
-    await asyncio.sleep(0.01)
-    assert b.group.buffers[0][0].priority == 0
-    task.cancel()
+    await b.add(Message("x", b"", priority=priority))
+    async with b.claiming():
+        await asyncio.sleep(0.01)
+        assert b.group.buffers[0][0].priority == 0
 
 
-@virtual
 async def test_due_times_do_not_pile_up_for_what_waits_long() -> None:
     due = DueTimes(LoopClock())
     for name in ("a", "b"):
@@ -532,72 +507,65 @@ async def test_due_times_do_not_pile_up_for_what_waits_long() -> None:
     assert sorted(due.pop(1 << 50, 10)) == ["a", "b"]
 
 
-@virtual
 async def test_what_a_newer_owner_has_claimed_is_not_put_back_for_a_lost_claim(b: Bench) -> None:
     await b.store.real.lanes.add([LaneAdd("t/0", "a", b"x", 1)])
     b.store.lanes.fail(errors.StoreUnavailable("gone"), "claim")
-    task = asyncio.create_task(b.lanes.claim())
-    b.lanes.acquire(b.group)
-    await asyncio.sleep(0.1)
-    await b.store.real.lanes.claim([LaneClaim("t/0", 1, b.group.epoch + 1)], int(b.clock.now() * 1000))
-    b.store.lanes.heal()
-    await until(lambda: b.lost == [b.group])
-    task.cancel()
+    async with b.claiming():
+        await asyncio.sleep(0.1)
+        await b.store.real.lanes.claim([LaneClaim("t/0", 1, b.group.epoch + 1)], int(b.clock.now() * 1000))
+        b.store.lanes.heal()
+        await until(lambda: b.lost == [b.group])
     assert (await b.store.real.lanes.inspect(["t/0"]))[0].prepared == 1
 
 
 def test_at_the_hosts_bound_a_slot_claims_one_message_if_it_has_none() -> None:
     gauge = Gauge(max_messages=10)
-    slot, now = new_slot(gauge), 1.5
-    slot.group.owner.handler = lambda m: None  # type: ignore[assignment,return-value]
-    slot.group.counter.reserve(0, now)
-    assert room(slot, now) == slot.group.capacity
+    slot = new_slot(gauge)
+    assert room(slot, NOW) == slot.group.capacity
     gauge.messages = 10
-    assert room(slot, now) == 1
+    assert room(slot, NOW) == 1
     slot.buffered = 1
-    assert room(slot, now) == 0
+    assert room(slot, NOW) == 0
 
 
 def test_claims_under_way_from_other_slots_take_their_topics_room() -> None:
-    slot, now = new_slot(Gauge()), 1.5
+    slot = new_slot(Gauge())
     owner = slot.group.owner
-    slot.group.counter.reserve(0, now)
     owner.limit = 8
-    assert room(slot, now) == 8
+    assert room(slot, NOW) == 8
     owner.coming = 5
-    assert room(slot, now) == 3
+    assert room(slot, NOW) == 3
     owner.in_flight = 3
-    assert room(slot, now) == 0
+    assert room(slot, NOW) == 0
 
 
 def test_where_messages_run_one_by_one_no_more_are_claimed_than_have_run_without_waiting() -> None:
     """What waits in the store merges with what is sent again; what is on the host does not."""
-    slot, now = new_slot(Gauge()), 1.5
-    slot.group.counter.reserve(0, now)
+    slot = new_slot(Gauge())
     slot.group.serial = True
-    assert room(slot, now) == 1
+    assert room(slot, NOW) == 1
     slot.run = 4
-    assert room(slot, now) == 4
+    assert room(slot, NOW) == 4
     slot.buffered = 3
-    assert room(slot, now) == 1
+    assert room(slot, NOW) == 1
     slot.group.busy = True
-    assert room(slot, now) == 0
+    assert room(slot, NOW) == 0
 
 
 def new_slot(gauge: Gauge) -> OwnedSlot:
     topic = Topic("t", 10, kind=Kind.PRIORITY, priorities=(), slots=1)
-    group = OwnedGroup(OwnedTopic(topic), 0, 1, WindowCounter(10, 0), policy_for(topic), gauge)
+    group = owned_group(topic, WindowCounter(10, 0), gauge=gauge)
     group.owner.handler = ignore
     group.slot = OwnedSlot(group, topic.slot(0))
+    group.counter.reserve(0, NOW)
     return group.slot
 
 
-@virtual
 async def test_nothing_is_read_or_claimed_past_the_lease_and_all_of_it_once_that_is_renewed() -> None:
     lease = Lease(0.0)
     b = Bench(lease=lease)
     await b.put(5)
-    await b.store.lanes.add([LaneAdd("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
+    await b.add(Message("r", b""))
     claiming = asyncio.create_task(b.lanes.claim())
     async with b.pulling():
         b.readiness.add(b.queue)
@@ -609,44 +577,37 @@ async def test_nothing_is_read_or_claimed_past_the_lease_and_all_of_it_once_that
     claiming.cancel()
 
 
-@virtual
 async def test_a_lane_that_is_woken_while_it_is_being_claimed_from_is_claimed_from_again(b: Bench) -> None:
     """The claim under way may have looked before what woke it came."""
 
     async def comes_late() -> None:
-        await b.store.real.lanes.add([LaneAdd("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
+        await b.add(Message("r", b""))
         await asyncio.sleep(5)
         b.lanes.at("t/0", 0)
         await asyncio.sleep(5)
 
     b.store.lanes.after["claim"] = comes_late
-    claiming = asyncio.create_task(b.lanes.claim())
-    b.lanes.acquire(b.group)
-    await until(lambda: b.group.buffered == 1, 15)
-    claiming.cancel()
+    async with b.claiming():
+        await until(lambda: b.group.buffered == 1, 15)
 
 
-@virtual
 async def test_a_doubt_that_comes_while_a_lane_is_recovered_recovers_it_again(b: Bench) -> None:
 
     async def doubted() -> None:
         b.lanes.doubted(b.group)
 
     b.store.lanes.after["recover"] = doubted
-    claiming = asyncio.create_task(b.lanes.claim())
-    b.lanes.acquire(b.group)
-    b.lanes.doubted(b.group)
-    await until(lambda: b.store.lanes.calls.get("recover") == 2, 15)
-    await until(lambda: not b.group.lane_lost_ms, 15)
-    claiming.cancel()
+    async with b.claiming():
+        b.lanes.doubted(b.group)
+        await until(lambda: b.store.lanes.calls.get("recover") == 2, 15)
+        await until(lambda: not b.group.lane_lost_ms, 15)
 
 
 @pytest.mark.parametrize("lost", [False, True])
-@virtual
 async def test_what_a_claim_of_a_former_hold_took_is_recovered_by_the_hold_of_now(b: Bench, lost: bool) -> None:
     """The host let go of the group and acquired it again, under the same epoch, while the claim was under way."""
     again = b.new_group(20.0)
-    await b.store.lanes.add([LaneAdd("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
+    await b.add(Message("r", b""))
 
     async def acquired_again() -> None:
         b.group.stopping = True
@@ -656,13 +617,10 @@ async def test_what_a_claim_of_a_former_hold_took_is_recovered_by_the_hold_of_no
             raise errors.OutcomeUnknown("the answer was lost")
 
     b.store.lanes.after["claim"] = acquired_again
-    claiming = asyncio.create_task(b.lanes.claim())
-    b.lanes.acquire(b.group)
-    await until(lambda: again.buffered == 1, 15)
-    claiming.cancel()
+    async with b.claiming():
+        await until(lambda: again.buffered == 1, 15)
 
 
-@virtual
 @pytest.mark.parametrize("may_expire", [False, True])
 async def test_a_save_is_asked_for_where_only_that_holds_up_what_may_expire(b: Bench, may_expire: bool) -> None:
     options = TopicOptions(ttl_s=60.0) if may_expire else TopicOptions()

@@ -10,11 +10,8 @@ import msgspec
 import pytest
 
 from emq.fetcher.forwarder import Forwarder, is_moved
-from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
-from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.groups.priority import STRICT
-from emq.quota.counter import WindowCounter
+from emq.groups.owned import OwnedGroup
 from emq.runtime import errors
 from emq.storage import message
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
@@ -23,6 +20,7 @@ from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
 from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
+from support.owned_groups import owned_group
 from support.virtual import LoopClock, virtual
 from support.waiting import until
 
@@ -46,7 +44,7 @@ class Hosts:
         self.lanes: Any = FaultyStore(MemoryStore(World(LoopClock()))).lanes
         self.catalog: list[Topic | None] = [picture]
         self.forwarder = Forwarder(self.lanes, self._topic_now, HostContext(LoopClock()))
-        self.group = OwnedGroup(OwnedTopic(picture), 0, EPOCH, WindowCounter(50, 0), STRICT, Gauge())
+        self.group = owned_group(picture, epoch=EPOCH)
         self.group.retries[0] = 0
 
     async def _topic_now(self, name: str) -> Topic:
@@ -87,11 +85,9 @@ class Hosts:
 async def h() -> AsyncIterator[Hosts]:
     made = Hosts()
     task = asyncio.create_task(made.forwarder.run())
-    try:
-        yield made
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
+    yield made
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def test_an_entry_that_is_on_its_way_here_from_the_other_lane_does_not_leave_this_one(h: Hosts) -> None:
