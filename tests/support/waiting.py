@@ -26,3 +26,9 @@ async def until(holds: Callable[[], Any], timeout_s: float = 30.0, step_s: float
                 await asyncio.sleep(step_s)
     except TimeoutError:
         raise AssertionError(f"did not come true within {timeout_s:g} s") from None
+
+
+async def turns(n: int) -> None:
+    """Let the event loop make `n` turns."""
+    for _ in range(n):
+        await asyncio.sleep(0)

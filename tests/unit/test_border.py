@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -37,9 +38,13 @@ async def stored(r: Rig) -> int:
     return sum(lag.unfinished for lag in lags) + sum(s.waiting + s.prepared + s.dead for s in states)
 
 
-def one_line(refused: pytest.ExceptionInfo[errors.EMQError]) -> bool:
-    text = str(refused.value)
-    return 0 < len(text) < 400 and "\n" not in text
+async def refused(call: Awaitable[object], *told: Any, error: Any = errors.InvalidMessage) -> None:
+    """Fail unless the call is refused with one line; `told` says which call it is."""
+    with pytest.raises(error) as caught:
+        await call
+    text = str(caught.value)
+    assert 0 < len(text) < 400, told
+    assert "\n" not in text, told
 
 
 @virtual
@@ -62,22 +67,14 @@ async def test_numbers_that_are_not_finite_are_refused_before_anything_is_stored
         ("keyed", {"ttl_s": unfit}),
     ]
     for topic, options in calls:
-        with pytest.raises(errors.InvalidMessage) as refused:
-            await r.producer.publish(topic, "1", **options)
-        assert one_line(refused), (topic, options)
+        await refused(r.producer.publish(topic, "1", **options), topic, options)
     payloads = [b"%d" % i for i in range(3000)]
     for topic, scores in (("priority", [50] * 3000), ("fixed", ahead), ("merge", ahead)):
         for place in (0, 1, 1500, 2999):
             wrong = [*scores[:place], unfit, *scores[place + 1 :]]
-            with pytest.raises(errors.InvalidMessage) as refused:
-                await r.producer.publish_many(topic, payloads, scores=wrong)
-            assert one_line(refused), (topic, place)
-    with pytest.raises((errors.InvalidMessage, errors.EMQError)) as refused:
-        await r.producer.schedule("log", "x", every_s=unfit)
-    assert one_line(refused)
-    with pytest.raises(errors.InvalidMessage) as refused:
-        await r.producer.schedule("log", "x", every_s=1, delay_ms=unfit)
-    assert one_line(refused)
+            await refused(r.producer.publish_many(topic, payloads, scores=wrong), topic, place)
+    await refused(r.producer.schedule("log", "x", every_s=unfit), error=(errors.InvalidMessage, errors.EMQError))
+    await refused(r.producer.schedule("log", "x", every_s=1, delay_ms=unfit))
     assert await stored(r) == 0
 
 
@@ -85,13 +82,9 @@ async def test_numbers_that_are_not_finite_are_refused_before_anything_is_stored
 @pytest.mark.parametrize("unfit", UNFIT[:4], ids=["nan", "inf", "-inf", "huge"])
 async def test_topics_take_finite_numbers_only(r: Rig, unfit: Any) -> None:
     for name in ("qps", "group_qps", "burst", "aging_s", "jitter", "handler_timeout_s", "retention_s", "ttl_s"):
-        with pytest.raises(errors.InvalidTopic) as refused:
-            await r.topic("t", **{name: unfit})
-        assert one_line(refused), name
+        await refused(r.topic("t", **{name: unfit}), name, error=errors.InvalidTopic)
     for options in ({"backoff_s": (1.0, unfit)}, {"weights": (1.0, unfit, 1.0)}, {"delay_levels": {"a": unfit}}):
-        with pytest.raises(errors.InvalidTopic) as refused:
-            await r.topic("t", **options)
-        assert one_line(refused), options
+        await refused(r.topic("t", **options), options, error=errors.InvalidTopic)
     assert await r.catalog.list("*") == []
 
 
@@ -100,12 +93,8 @@ async def test_texts_that_are_none_are_refused_before_anything_is_stored(r: Rig)
     await topics(r)
     many = [f"m{i}" for i in range(1200)]
     for wrong in (HALF, b"bytes", 5):
-        with pytest.raises((errors.InvalidTopic, errors.UnknownTopic)) as refused:
-            await r.producer.publish(wrong, "x")  # type: ignore[arg-type]
-        assert one_line(refused)
-        with pytest.raises(errors.InvalidTopic) as refused:
-            await r.topic(wrong)  # type: ignore[arg-type]
-        assert one_line(refused)
+        await refused(r.producer.publish(wrong, "x"), error=(errors.InvalidTopic, errors.UnknownTopic))  # type: ignore[arg-type]
+        await refused(r.topic(wrong), error=errors.InvalidTopic)  # type: ignore[arg-type]
         told: list[dict[str, Any]] = [
             {"key": wrong},
             {"headers": {"a": wrong}},
@@ -113,21 +102,13 @@ async def test_texts_that_are_none_are_refused_before_anything_is_stored(r: Rig)
             {"message_id": wrong},
         ]
         for options in told:
-            with pytest.raises(errors.InvalidMessage) as refused:
-                await r.producer.publish("log", "x", **options)
-            assert one_line(refused), options
+            await refused(r.producer.publish("log", "x", **options), options)
         for field in ("keys", "message_ids"):
-            with pytest.raises(errors.InvalidMessage) as refused:
-                await r.producer.publish_many("log", many, **{field: [*many[:-1], wrong]})
-            assert one_line(refused), field
+            await refused(r.producer.publish_many("log", many, **{field: [*many[:-1], wrong]}), field)
     for payload in (HALF, 5, None):
         for topic in ("log", "merge"):
-            with pytest.raises(errors.InvalidMessage) as refused:
-                await r.producer.publish_many(topic, [*many, payload])  # type: ignore[list-item]
-            assert one_line(refused)
-    with pytest.raises(errors.InvalidMessage) as refused:
-        await r.producer.publish_many("keyed", ["1"] * 1200, merge_keys=[*many[:-1], HALF])
-    assert one_line(refused)
+            await refused(r.producer.publish_many(topic, [*many, payload]))  # type: ignore[list-item]
+    await refused(r.producer.publish_many("keyed", ["1"] * 1200, merge_keys=[*many[:-1], HALF]))
     assert await stored(r) == 0
 
 

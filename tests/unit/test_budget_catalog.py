@@ -8,6 +8,7 @@ import pytest
 
 from emq.database import Database
 from emq.runtime import errors
+from emq.runtime.clock import ManualClock
 from emq.topics import budgets, catalog_file, row_codec, shares
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions
@@ -17,26 +18,13 @@ NOW_S = 1_000_000_000.25
 SINCE_S = 1_000_000_000 + 1 + LEARN_S
 
 
-class At:
-    """A clock that stands still."""
-
-    def __init__(self) -> None:
-        self.s = NOW_S
-
-    def now(self) -> float:
-        return self.s
-
-    def now_us(self) -> int:
-        return int(self.s * 1e6)
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW_S)
 
 
 @pytest.fixture
-def clock() -> At:
-    return At()
-
-
-@pytest.fixture
-async def catalog(clock: At) -> AsyncIterator[Catalog]:
+async def catalog(clock: ManualClock) -> AsyncIterator[Catalog]:
     database = await Database.open("sqlite://")
     yield Catalog(database, "online", None, clock=clock)
     await database.close()
@@ -58,13 +46,13 @@ async def test_topics_below_a_budget_start_nothing_until_every_host_knows_of_the
     assert [starts_in(made, second) for second in (SINCE_S - 2, SINCE_S - 1, SINCE_S)] == [0, 0, 10]
 
 
-async def test_later_topics_below_a_budget_wait_no_longer_than_the_first(catalog: Catalog, clock: At) -> None:
+async def test_later_topics_below_a_budget_wait_no_longer_than_the_first(catalog: Catalog, clock: ManualClock) -> None:
     await catalog.create(Topic("tenant", 100))
     await catalog.create(below("tenant"))
-    clock.s += 1.0
+    clock.advance(1.0)
     soon = await catalog.create(below("tenant", "soon"))
     assert [division.since_s for division in soon.timeline] == [0, SINCE_S]
-    clock.s += LEARN_S
+    clock.advance(LEARN_S)
     assert (await catalog.create(below("tenant", "late"))).divisions == ()
     assert (await catalog.get("tenant")).shared_s == SINCE_S
 
@@ -143,7 +131,7 @@ async def test_an_export_with_budgets_can_be_imported(catalog: Catalog) -> None:
         assert [(topic.name, topic.shared_s) for topic in await other.list()] == [("a", 1), ("b", 0), ("tenant", 1)]
 
 
-async def test_an_import_that_changes_a_budget_keeps_its_mark(catalog: Catalog, clock: At) -> None:
+async def test_an_import_that_changes_a_budget_keeps_its_mark(catalog: Catalog, clock: ManualClock) -> None:
     await catalog.create(Topic("tenant", 100))
     text = """
         [[topics]]
@@ -161,13 +149,15 @@ async def test_an_import_that_changes_a_budget_keeps_its_mark(catalog: Catalog, 
     assert endpoint.timeline[-1].since_s == SINCE_S
 
 
-async def test_a_topic_created_again_below_a_budget_waits_for_both_reasons(catalog: Catalog, clock: At) -> None:
+async def test_a_topic_created_again_below_a_budget_waits_for_both_reasons(
+    catalog: Catalog, clock: ManualClock
+) -> None:
     await catalog.create_many([Topic("tenant", 100), Topic("endpoint", 10)])
-    clock.s += 1.0
+    clock.advance(1.0)
     await catalog.delete("endpoint")
-    clock.s += 0.9
+    clock.advance(0.9)
     again = await catalog.create(below("tenant"))
-    assert [division.since_s for division in again.timeline] == [0, int(clock.s) + 1 + LEARN_S]
+    assert [division.since_s for division in again.timeline] == [0, int(clock.now()) + 1 + LEARN_S]
 
 
 def test_a_plain_topic_is_stored_as_before() -> None:

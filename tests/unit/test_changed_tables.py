@@ -18,10 +18,6 @@ def copy_of(tables: Schema) -> Schema:
     return tables._replace(metadata=metadata)
 
 
-def test_a_copy_is_all_right(tmp_path: Path) -> None:
-    assert schemas.difference(copy_of(CATALOG), tmp_path / "emq.db") == ""
-
-
 @pytest.mark.parametrize("change", ["column", "index", "table"])
 def test_what_was_added_is_told_in_one_line(tmp_path: Path, change: str) -> None:
     tables = copy_of(CATALOG)

@@ -8,13 +8,10 @@ from pathlib import Path
 import pytest
 
 from emq import App
-from support.emq_shell import opened, shell
+from support.emq_shell import Shell, opened
 
 
-def test_a_topic_created_without_settings_has_all_those_of_its_family(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    emq = shell(tmp_path, monkeypatch)
+def test_a_topic_created_without_settings_has_all_those_of_its_family(emq: Shell) -> None:
     emq("family create orders.* --qps 7 --priorities high,low --set max_attempts=3")
     emq("topic create orders.a")
     [topic] = emq.json("topic list")
@@ -35,8 +32,7 @@ def test_a_topic_created_without_settings_has_all_those_of_its_family(
         *("family set r.* " + pair for pair in ("push.batch=1", "budget=q", "max_topics=-1")),
     ],
 )
-def test_an_error_of_emq_family_is_about_the_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
-    emq = shell(tmp_path, monkeypatch)
+def test_an_error_of_emq_family_is_about_the_family(emq: Shell, line: str) -> None:
     emq("family create r.* --qps 7")
     text = emq.refused(line)
     assert re.match(r"emq: family '[qr]\.\*'", text), text
@@ -58,27 +54,20 @@ def test_an_error_of_emq_family_is_about_the_family(tmp_path: Path, monkeypatch:
         'qps = 5\n[families."q.*".options.attributes]\n"push.url" = "http://example.com/"\n"push.secret" = "***"',
     ],
 )
-def test_an_error_in_a_file_of_families_is_about_the_family(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
-) -> None:
-    emq = shell(tmp_path, monkeypatch)
+def test_an_error_in_a_file_of_families_is_about_the_family(emq: Shell, table: str) -> None:
     Path("families.toml").write_text(f'[families."q.*"]\n{table}\n')
     text = emq.refused("topic import families.toml")
     assert text.startswith("emq: family 'q.*'"), text
     assert "'qps', 'group_qps'" not in text
 
 
-def test_emq_topic_set_takes_a_pattern_and_no_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    emq = shell(tmp_path, monkeypatch)
+def test_emq_topic_set_takes_a_pattern_and_no_family(emq: Shell) -> None:
     emq("family create r.* --qps 7")
     assert emq.refused("topic set r.* foo=1 --yes").startswith("emq: topic 'r.*' has no option 'foo'")
     assert emq.refused("topic set r.* priorities=a --yes").startswith("emq: topic 'r.*': priorities may not change")
 
 
-def test_idle_s_is_an_option_of_families_and_topics_and_a_list_tells_which_topics_sleep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    emq = shell(tmp_path, monkeypatch)
+def test_idle_s_is_an_option_of_families_and_topics_and_a_list_tells_which_topics_sleep(emq: Shell) -> None:
     emq("family create orders.* --qps 7")
     emq("family create mail.* --qps 7 --set idle_s=none")
     idle = {one["name"]: one["options"]["idle_s"] for one in emq.json("family list")}
@@ -103,10 +92,7 @@ def test_idle_s_is_an_option_of_families_and_topics_and_a_list_tells_which_topic
     assert "0 of at most 100,000 awake" in emq("family show orders.*")
 
 
-def test_a_change_of_a_topic_that_its_family_has_not_made_yet_names_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    emq = shell(tmp_path, monkeypatch)
+def test_a_change_of_a_topic_that_its_family_has_not_made_yet_names_the_remedy(emq: Shell) -> None:
     emq("family create orders.* --qps 7")
     told = emq.refused("topic set orders.acme qps=500")
     assert "a publish makes it in family 'orders.*'; to give it other settings: emq topic create orders.acme" in told

@@ -14,43 +14,24 @@ from emq.host import retirement
 from emq.observe import dead_letters
 from emq.observe.dead_letters import Selection
 from emq.runtime import errors
-from emq.runtime.clock import SystemClock
+from emq.runtime.clock import ManualClock, SystemClock
 from emq.storage import message
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict
 from emq.storage.message import Message
 from emq.topics.model import Topic, split
-from emq_stores.memory import MemoryStore
+from emq_stores.memory import MemoryStore, World
+from support.doubles import FaultyStore
 
 TOPIC = split(Topic("orders", 100.0, 50.0))
 START_MS = 1_700_000_000_000
 
 
-class Clock:
-    """Says when letters die: a second after one another."""
-
-    def __init__(self) -> None:
-        self.s = START_MS / 1000
-
-    def now(self) -> float:
-        self.s += 1
-        return self.s
-
-    def now_us(self) -> int:
-        return int(self.s * 1e6)
-
-    def passed_us(self) -> int:
-        return self.now_us()
-
-    def at_us(self, passed_us: int) -> int:
-        return passed_us
-
-
 @pytest.fixture
 async def store() -> AsyncIterator[MemoryStore]:
-    from emq_stores.memory import World
-
-    made = MemoryStore(World(Clock()))
+    clock = ManualClock(START_MS / 1000)
+    made = MemoryStore(World(clock))
     for i in range(12):
+        clock.advance(1)  # they die a second after one another
         m = Message(f"m{i}", b"%d" % i, "k", 1, None, i % 3, 16, 5, "TimeoutError" if i % 2 else "HTTP 500")
         reason = m.error or ""
         await made.lanes.add([LaneAdd(TOPIC.group(i % 2), m.id, message.encode_retry(m), 0, reason=reason)])
@@ -141,8 +122,6 @@ async def test_a_body_that_is_not_a_message_is_shown_as_it_is(store: MemoryStore
 
 
 async def test_an_unreachable_store_is_said_so() -> None:
-    from support.doubles import FaultyStore
-
     store = FaultyStore(MemoryStore())
     store.fail()
     with pytest.raises(errors.StoreUnavailable):

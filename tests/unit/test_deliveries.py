@@ -18,6 +18,7 @@ from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
 from emq.topics.model import Topic
 from support.owned_groups import owned_group
+from support.waiting import turns
 
 T = 1_000_000_000
 
@@ -100,12 +101,6 @@ class Course:
                 self.sleeping.popleft().set()
                 await asyncio.sleep(0)
         await turns(10)
-
-
-async def turns(n: int) -> None:
-    """Let the event loop make `n` turns."""
-    for _ in range(n):
-        await asyncio.sleep(0)
 
 
 def sizes(times_us: list[int], least: int = 0) -> list[int]:

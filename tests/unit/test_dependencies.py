@@ -22,11 +22,13 @@ def message(payload: bytes = b"{}", id_: str = "m") -> emq.Message:
     return emq.Message(id_, payload, topic="t")
 
 
-async def called(function: Any, argument: Any, batch_size: int = 1, handlers: Handlers | None = None) -> Any:
-    handlers = handlers or Handlers()
+async def called(function: Any, argument: Any = None, batch_size: int = 1, overrides: Any = ()) -> Any:
+    """Return what the function returns as the handler of a message, or of a list of them."""
+    handlers = Handlers()
+    handlers.overrides.update(overrides)
     handlers.bind("*", function, batch_size=batch_size)
     try:
-        return await handlers._bindings[0].call(argument)
+        return await handlers._bindings[0].call(argument or message())
     finally:
         handlers.close()
 
@@ -120,7 +122,7 @@ async def test_an_error_of_the_handler_reaches_dependencies_and_goes_on() -> Non
         raise emq.Reject("bad")
 
     with pytest.raises(emq.Reject, match="bad"):
-        await called(handle, message())
+        await called(handle)
     assert notes[2:] == ["roll back after Reject", "close"]
 
 
@@ -140,7 +142,7 @@ async def test_a_cleanup_that_fails_fails_the_call_and_the_others_are_closed(pla
         notes.append("handled")
 
     with pytest.raises(ConnectionError):
-        await called(handle, message())
+        await called(handle)
     assert notes[2:] == ["handled", "roll back after ConnectionError", "close"]
 
 
@@ -152,7 +154,7 @@ async def test_a_dependency_that_fails_fails_the_call_and_closes_those_before_it
         notes.append("handled")
 
     with pytest.raises(emq.Retry, match="the pool is empty"):
-        await called(handle, message())
+        await called(handle)
     assert notes[2:] == ["roll back after Retry", "close"]
 
 
@@ -168,7 +170,7 @@ async def test_a_cancelled_call_closes_its_dependencies() -> None:
     async def handle(payload: Any, held: Session) -> None:
         await asyncio.Event().wait()
 
-    task = asyncio.ensure_future(called(handle, message()))
+    task = asyncio.ensure_future(called(handle))
     while len(notes) < 2:
         await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -186,7 +188,7 @@ async def test_a_plain_handler_and_its_plain_dependencies_run_in_one_thread() ->
     def handle(payload: Any, of: Annotated[str, emq.Depends(client)], *, more: int = 1) -> None:
         notes.append((of, threading.current_thread().name))
 
-    await called(handle, message())
+    await called(handle)
     assert [what for what, _ in notes] == ["open", "client", "m", "close"]
     assert len({thread for _, thread in notes}) == 1
     assert notes[0][1].startswith("emq-handler")
@@ -199,11 +201,11 @@ async def test_plain_and_asynchronous_functions_mix() -> None:
     def plain(payload: Any, held: Session, of: Annotated[str, emq.Depends(plain_session)]) -> None:
         notes.append((of + held, threading.current_thread().name))
 
-    await called(handle, message())
+    await called(handle)
     assert [what for what, _ in notes] == ["open", "m", "close"]
     assert [thread.startswith("emq-handler") for _, thread in notes] == [True, False, True]
     notes.clear()
-    await called(plain, message())
+    await called(plain)
     assert [n[0] if isinstance(n, tuple) else n for n in notes] == [
         *("settings", "open 5", "open", "msession", "close", "commit", "close")
     ]
@@ -224,6 +226,14 @@ async def test_in_batches_dependencies_get_the_list_and_misfits_stay_apart() -> 
     assert notes == [([{}, {"x": 1}], ["a", "c"]), "closed"]
 
 
+async def delivered(app: emq.App, overrides: Any = None) -> None:
+    """Let the app's handler have one message."""
+    async with emq_testing.Harness(app, overrides=overrides) as t:
+        await app.create_topic("t", qps=50)
+        await t.publish("t", b"x")
+        await t.settled()
+
+
 async def test_overrides_replace_functions_for_a_while() -> None:
     app = emq.App("memory:", options=emq.Settings())
     got: list[Any] = []
@@ -235,17 +245,11 @@ async def test_overrides_replace_functions_for_a_while() -> None:
     async def fake(found: Annotated[dict[str, int], emq.Depends(settings)]) -> str:
         return f"fake {found}"
 
-    async with emq_testing.Harness(app, overrides={plain_session: fake, settings: lambda: "fake, too"}) as t:
-        await app.create_topic("t", qps=50)
-        await t.publish("t", b"x")
-        await t.settled()
+    await delivered(app, {plain_session: fake, settings: lambda: "fake, too"})
     assert got == ["fake fake, too"]
     assert app.dependency_overrides == {}
     app.dependency_overrides[plain_session] = lambda: "another"
-    async with emq_testing.Harness(app) as t:
-        await app.create_topic("t", qps=50)
-        await t.publish("t", b"x")
-        await t.settled()
+    await delivered(app)
     assert got[1:] == ["another"]
     assert [*app.dependency_overrides] == [plain_session]
 
@@ -266,10 +270,7 @@ async def test_app_current_works_in_dependencies_of_every_kind() -> None:
     ) -> None:
         got.append((one, two))
 
-    async with emq_testing.Harness(app) as t:
-        await app.create_topic("t", qps=50)
-        await t.publish("t", b"x")
-        await t.settled()
+    await delivered(app)
     assert got == [(app, app)]
 
 
@@ -316,7 +317,7 @@ async def test_a_plain_function_that_returns_a_coroutine_is_named() -> None:
 
     for function in (handle, plain):
         with pytest.raises(errors.InvalidSettings, match="returned a coroutine; make it an `async def`"):
-            await called(function, message())
+            await called(function)
 
 
 @dataclasses.dataclass
@@ -331,9 +332,7 @@ async def test_a_callable_object_that_cannot_be_hashed_is_a_dependency() -> None
     async def handle(payload: Any, name: Annotated[str, emq.Depends(Unhashable("x"))]) -> str:
         return name
 
-    handlers = Handlers()
-    handlers.overrides[settings] = lambda: 5
-    assert await called(handle, message(), handlers=handlers) == "x"
+    assert await called(handle, overrides={settings: lambda: 5}) == "x"
 
 
 class Pool:
@@ -361,10 +360,8 @@ async def test_a_method_of_an_object_is_called_once_for_each_call_of_the_handler
     ) -> tuple[int, int, int]:
         return a, b, c
 
-    assert await called(handle, message()) == (1, 1, 1)
-    handlers = Handlers()
-    handlers.overrides[pool.session] = lambda: 9
-    assert await called(handle, message(), handlers=handlers) == (9, 9, 2)
+    assert await called(handle) == (1, 1, 1)
+    assert await called(handle, overrides={pool.session: lambda: 9}) == (9, 9, 2)
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
@@ -401,11 +398,9 @@ async def test_dependencies_that_share_others_are_looked_at_once(
     def handle(payload: Any, n: int = emq.Depends(function)) -> int:
         return n
 
-    assert await called(handle, message()) == levels
+    assert await called(handle) == levels
     assert looks == levels + 2
-    handlers = Handlers()
-    handlers.overrides[settings] = lambda: 5
-    assert await called(handle, message(), handlers=handlers) == levels
+    assert await called(handle, overrides={settings: lambda: 5}) == levels
 
 
 def test_a_long_row_of_dependencies_is_refused_in_words() -> None:
@@ -433,7 +428,5 @@ async def test_an_override_that_asks_for_the_function_that_it_replaces_is_named(
     def plain(payload: Any, n: Any = emq.Depends(settings)) -> None: ...
 
     for function in (handle, plain):
-        handlers = Handlers()
-        handlers.overrides[settings] = spied
         with pytest.raises(errors.InvalidSettings, match=r"the override .*spied depends on itself"):
-            await called(function, message(), handlers=handlers)
+            await called(function, overrides={settings: spied})

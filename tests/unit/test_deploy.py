@@ -56,10 +56,6 @@ def test_every_emq_variable_is_a_setting(path: Path) -> None:
     assert named <= known
 
 
-def test_the_arguments_that_are_no_setting_are_read_by_the_unit() -> None:
-    assert "ExecStart=/opt/emq/bin/emq host $EMQ_HOST_ARGS" in unit("emq.service")
-
-
 def commands_in(text: str) -> set[tuple[str, ...]]:
     """The commands, with their options, of the code in a page or file."""
     spans = re.findall(r"`([^`\n]+)`", text) + re.findall(r"^ {4}(.+)$", text, re.MULTILINE)
@@ -134,11 +130,8 @@ def test_systemd_waits_for_a_handover_and_a_drain(name: str) -> None:
     assert "KillSignal=SIGTERM" in unit(name)
 
 
-def test_compose_waits_for_a_handover_and_a_drain() -> None:
+def test_compose_and_kubernetes_wait_for_a_handover_and_a_drain() -> None:
     assert float(compose()["services"]["host"]["stop_grace_period"].removesuffix("s")) >= needed_s()
-
-
-def test_kubernetes_waits_for_a_handover_and_a_drain() -> None:
     assert manifests()["StatefulSet"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= needed_s()
 
 
@@ -159,20 +152,15 @@ def test_the_units_differ_in_names_only() -> None:
 # -------------------------------------------------------------------------------------------------------------- compose
 
 
-def test_compose_has_the_whole_cluster() -> None:
-    services = compose()["services"]
-    assert len([name for name in services if re.fullmatch(r"valkey\d", name)]) == 6
-    assert [services[f"zk{i}"]["environment"]["ZOO_MY_ID"] for i in (1, 2, 3)] == ["1", "2", "3"]
-    assert {"postgres", "host", "valkey-cluster"} <= services.keys()
-    assert "container_name" not in services["host"], "a named container cannot be scaled"
-
-
-def test_compose_makes_the_cluster_of_the_nodes_that_there_are() -> None:
+def test_compose_has_the_whole_cluster_and_makes_it_of_the_nodes_that_there_are() -> None:
     services = compose()["services"]
     made = services["valkey-cluster"]["command"][2:]
     nodes = [s["networks"]["emq"]["ipv4_address"] for n, s in services.items() if re.fullmatch(r"valkey\d", n)]
     assert made == [f"{address}:6379" for address in nodes]
-    assert len(set(nodes)) == 6
+    assert len(set(nodes)) == len(nodes) == 6
+    assert [services[f"zk{i}"]["environment"]["ZOO_MY_ID"] for i in (1, 2, 3)] == ["1", "2", "3"]
+    assert {"postgres", "host", "valkey-cluster"} <= services.keys()
+    assert "container_name" not in services["host"], "a named container cannot be scaled"
 
 
 def test_compose_publishes_no_port_keeps_no_password_and_its_volumes_are_declared() -> None:

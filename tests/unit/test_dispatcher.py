@@ -26,6 +26,7 @@ from emq.storage.message import Message
 from emq.topics.model import Topic
 from support.owned_groups import owned_group
 from support.recorded_trail import RecordedTrail
+from support.waiting import turns
 
 T = 1_000_000_000
 
@@ -108,12 +109,6 @@ class Bench:
 
     def per_second(self) -> Counter[int]:
         return Counter(int(at) for at in self.starts)
-
-
-async def turns(n: int) -> None:
-    """Let the event loop make `n` turns."""
-    for _ in range(n):
-        await asyncio.sleep(0)
 
 
 @SIZES

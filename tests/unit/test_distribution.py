@@ -40,20 +40,16 @@ def test_units_are_the_session_of_spark_the_ensemble_files_of_short_tests_and_lo
         Item("integration/test_d.py", "redis_url"),
         Item("integration/test_d.py", unit="own"),
         Item("day/test_e.py"),
-        Item("day/test_e.py"),
         Item("spark/test_f.py", "data"),
         Item("spark/test_g.py", "data", "spark"),
-        Item("spark/test_h.py", unit="spark"),
         Item("simulation/test_i.py"),
         Item("simulation/test_simulation.py"),
     ]
     distribute(items)
     assert [item.told() for item in items] == [
-        ("spark/test_f.py", ["spark"]),
-        ("spark/test_h.py", ["spark"]),  # before the session is there
+        ("spark/test_f.py", ["spark"]),  # before the session is there
         ("spark/test_g.py", ["spark"]),
         ("integration/test_c.py", ["ensemble"]),
-        ("day/test_e.py", ["day"]),
         ("day/test_e.py", ["day"]),
         ("simulation/test_simulation.py", []),
         ("simulation/test_i.py", []),

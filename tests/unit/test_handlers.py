@@ -45,17 +45,12 @@ async def test_the_most_specific_pattern_wins() -> None:
 
 async def test_a_name_goes_before_a_longer_pattern_and_an_earlier_of_two_before_the_later() -> None:
     handlers = Handlers()
-    bind_names(handlers, "[abc][abc][abc]", "abc", "a?d", "ab?", "?bd")
+    bind_names(handlers, "[abc][abc][abc]", "abc", "a?d", "ab?", "?bd", "log[1]")
     assert await name_of(handlers, "abc") == "abc"
     assert await name_of(handlers, "acd") == "a?d"
     assert await name_of(handlers, "abd") == "a?d"
+    assert await name_of(handlers, "log[1]") == "log[1]", "a name with brackets matches itself"
     assert await name_of(handlers, "nope") is None
-
-
-async def test_a_name_with_brackets_matches_itself() -> None:
-    handlers = Handlers()
-    bind_names(handlers, "log[1]")
-    assert await name_of(handlers, "log[1]") == "log[1]"
 
 
 def test_a_second_handler_for_a_pattern_and_a_batch_of_none_are_refused() -> None:
@@ -77,6 +72,18 @@ def test_what_cannot_be_a_handler_is_refused() -> None:
     for function in (generator, async_generator, "print", None):
         with pytest.raises(errors.InvalidSettings, match="bind an `async def` or a plain function"):
             Handlers().bind("a", function)  # type: ignore[arg-type]
+
+
+async def called(function: Any) -> Any:
+    """Return what the function returns as the handler of a message."""
+    handlers = Handlers()
+    handlers.bind("*", function)
+    found = handlers.find("t")
+    assert found is not None
+    try:
+        return await found.call("m")
+    finally:
+        handlers.close()
 
 
 class Plain:
@@ -108,23 +115,14 @@ def _plain(m: object, extra: object = None) -> object:
     [_coroutine, Asynchronous(), Asynchronous().method, functools.partial(_coroutine, extra=1)],
 )
 async def test_coroutine_functions_of_every_kind_run_in_the_loop(function: Any) -> None:
-    handlers = Handlers()
-    handlers.bind("*", function)
-    found = handlers.find("t")
-    assert found is not None
-    assert await found.call("m") == ("m", threading.current_thread().name)
+    assert await called(function) == ("m", threading.current_thread().name)
 
 
 @pytest.mark.parametrize("function", [_plain, Plain(), Plain().method, functools.partial(_plain, extra=1)])
 async def test_plain_callables_of_every_kind_run_in_a_thread(function: Any) -> None:
-    handlers = Handlers()
-    handlers.bind("*", function)
-    found = handlers.find("t")
-    assert found is not None
-    value: Any = await found.call("m")
-    assert value[0] == "m"
-    assert value[1].startswith("emq-handler")
-    handlers.close()
+    what, thread = await called(function)
+    assert what == "m"
+    assert thread.startswith("emq-handler")
 
 
 async def test_a_plain_function_that_returns_a_coroutine_has_it_awaited() -> None:
@@ -134,24 +132,14 @@ async def test_a_plain_function_that_returns_a_coroutine_has_it_awaited() -> Non
         await asyncio.sleep(0)
         done.append(m)
 
-    handlers = Handlers()
-    handlers.bind("*", lambda m: work(m))
-    found = handlers.find("t")
-    assert found is not None
-    await found.call("m")
-    handlers.close()
+    await called(lambda m: work(m))
     assert done == ["m"]
 
 
 async def test_a_plain_function_that_raises_stop_iteration_fails_and_does_not_hang() -> None:
-    handlers = Handlers()
-    handlers.bind("*", lambda m: next(iter(())))
-    found = handlers.find("t")
-    assert found is not None
     async with asyncio.timeout(5):
         with pytest.raises(RuntimeError, match="StopIteration"):
-            await found.call("m")
-    handlers.close()
+            await called(lambda m: next(iter(())))
 
 
 async def test_at_most_so_many_plain_functions_run_at_once() -> None:

@@ -29,8 +29,9 @@ def said() -> list[str]:
     return []
 
 
-def recorded(app: emq.App, said: list[str]) -> None:
-    """Add hooks of each form, which say that they run."""
+@pytest.fixture
+def recorded(app: emq.App, said: list[str]) -> emq.App:
+    """The app, with hooks of each form, which say that they run."""
 
     @app.on_startup
     async def first() -> None:
@@ -62,55 +63,52 @@ def recorded(app: emq.App, said: list[str]) -> None:
     async def host_ends() -> None:
         said.append("host ends")
 
+    return app
+
 
 OPEN = ["first", "resource begins", "plain"]
 CLOSED = ["before last", "last", "resource ends"]
 
 
-async def test_hooks_run_in_order_and_shutdown_hooks_in_the_reverse_order(app: emq.App, said: list[str]) -> None:
-    recorded(app, said)
-    async with app:
+async def test_hooks_run_in_order_and_shutdown_hooks_in_the_reverse_order(recorded: emq.App, said: list[str]) -> None:
+    async with recorded:
         assert said == OPEN
     assert said == OPEN + CLOSED
 
 
-async def test_an_app_that_opens_twice_runs_its_hooks_twice(app: emq.App, said: list[str]) -> None:
-    recorded(app, said)
+async def test_an_app_that_opens_twice_runs_its_hooks_twice(recorded: emq.App, said: list[str]) -> None:
     for _ in range(2):
-        async with app:
+        async with recorded:
             pass
     assert said == (OPEN + CLOSED) * 2
 
 
-async def test_hooks_for_hosts_run_only_while_the_app_is_a_host(app: emq.App, said: list[str]) -> None:
-    recorded(app, said)
-    async with app:
-        async with app.running():
+async def test_hooks_for_hosts_run_only_while_the_app_is_a_host(recorded: emq.App, said: list[str]) -> None:
+    async with recorded:
+        async with recorded.running():
             assert said == [*OPEN, "host begins"]
         assert said == [*OPEN, "host begins", "host ends"]
     assert said == [*OPEN, "host begins", "host ends", *CLOSED]
 
 
-async def test_a_harness_runs_the_hooks_and_sees_what_they_publish(app: emq.App, said: list[str]) -> None:
-    recorded(app, said)
-
-    @app.handler("greetings")
+async def test_a_harness_runs_the_hooks_and_sees_what_they_publish(recorded: emq.App, said: list[str]) -> None:
+    @recorded.handler("greetings")
     async def greet(message: emq.Message) -> None:
-        said.append(f"{app.state.greeting} {message.payload.decode()}")
+        said.append(f"{recorded.state.greeting} {message.payload.decode()}")
 
-    @app.on_startup
+    @recorded.on_startup
     async def publish() -> None:
-        app.state.greeting = "hello"
-        await app.create_topic("greetings", qps=50)
-        await app.publish("greetings", b"open")
+        recorded.state.greeting = "hello"
+        await recorded.create_topic("greetings", qps=50)
+        await recorded.publish("greetings", b"open")
 
-    @app.on_startup(host_only=True)
+    @recorded.on_startup(host_only=True)
     async def publish_as_host() -> None:
         await emq.App.current().publish("greetings", b"host")
 
     for _ in range(2):  # an app that a module has is opened by each test
         said.clear()
-        async with Harness(app) as t:
+        async with Harness(recorded) as t:
             await t.settled()
             assert [p.payload for p in t.published] == [b"open", b"host"]
         assert said == [*OPEN, "host begins", "hello open", "hello host", "host ends", *CLOSED]
@@ -163,25 +161,23 @@ async def test_messages_start_after_the_hooks_and_end_before_them(app: emq.App, 
 
 @pytest.mark.parametrize("host_only", [False, True])
 async def test_a_failing_start_is_undone_and_told_in_one_line(
-    app: emq.App, said: list[str], host_only: bool, caplog: pytest.LogCaptureFixture
+    recorded: emq.App, said: list[str], host_only: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recorded(app, said)
-
-    @app.on_shutdown(host_only=host_only)
+    @recorded.on_shutdown(host_only=host_only)
     async def disconnect() -> None:
         said.append("disconnect")
-        del app.state.never_set
+        del recorded.state.never_set
 
-    @app.on_startup(host_only=host_only)
+    @recorded.on_startup(host_only=host_only)
     async def connect() -> None:
         raise ConnectionError("no server\nat all")
 
-    @app.on_startup(host_only=host_only)
+    @recorded.on_startup(host_only=host_only)
     async def later() -> None:
         said.append("never")
 
     with pytest.raises(errors.HookFailed) as caught:
-        async with app, app.running():
+        async with recorded, recorded.running():
             said.append("never")
     [line] = str(caught.value).splitlines()
     assert "the start-up hook test_hooks." in line
@@ -199,20 +195,18 @@ async def test_a_failing_start_is_undone_and_told_in_one_line(
 
 
 async def test_each_shutdown_hook_runs_although_others_fail(
-    app: emq.App, said: list[str], caplog: pytest.LogCaptureFixture
+    recorded: emq.App, said: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    recorded(app, said)
-
-    @app.on_shutdown
+    @recorded.on_shutdown
     async def failing() -> None:
         raise ValueError("cannot close")
 
-    @app.on_startup
+    @recorded.on_startup
     async def failing_late() -> AsyncIterator[None]:
         yield
         raise ValueError("cannot close, either")
 
-    async with app:
+    async with recorded:
         pass
     assert said == OPEN + CLOSED
     told = [record for record in caplog.records if record.name == hooks.__name__]
@@ -221,56 +215,54 @@ async def test_each_shutdown_hook_runs_although_others_fail(
 
 
 async def test_a_hook_that_hangs_can_be_cancelled(
-    app: emq.App, said: list[str], caplog: pytest.LogCaptureFixture
+    recorded: emq.App, said: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    recorded(app, said)
     hanging, thread = asyncio.Event(), threading.Event()
 
-    @app.on_startup
+    @recorded.on_startup
     async def hang() -> None:
         hanging.set()
         await asyncio.sleep(3600)
 
-    @app.on_startup(host_only=True)
+    @recorded.on_startup(host_only=True)
     def hang_in_thread() -> None:
         thread.wait()
 
-    opening = asyncio.create_task(app.__aenter__())
+    opening = asyncio.create_task(recorded.__aenter__())
     await hanging.wait()
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
     assert said == OPEN + CLOSED
-    app.hooks._hooks = [h for h in app.hooks._hooks if h.function is not hang]
+    recorded.hooks._hooks = [h for h in recorded.hooks._hooks if h.function is not hang]
     said.clear()
-    async with app:
-        host = asyncio.create_task(app.run())
-        while app.host is None:
+    async with recorded:
+        host = asyncio.create_task(recorded.run())
+        while recorded.host is None:
             await asyncio.sleep(0)
-        app.stop()
+        recorded.stop()
         await asyncio.wait_for(host, 5)
         assert said == [*OPEN, "host begins", "host ends"]
     thread.set()
 
 
-async def test_a_shutdown_hook_that_hangs_gives_way_to_the_others(app: emq.App, said: list[str]) -> None:
-    recorded(app, said)
+async def test_a_shutdown_hook_that_hangs_gives_way_to_the_others(recorded: emq.App, said: list[str]) -> None:
     hanging = asyncio.Event()
 
-    @app.on_shutdown
+    @recorded.on_shutdown
     async def hang() -> None:
         hanging.set()
         await asyncio.sleep(3600)
 
-    await app.__aenter__()
-    closing = asyncio.create_task(app.__aexit__())
+    await recorded.__aenter__()
+    closing = asyncio.create_task(recorded.__aexit__())
     await hanging.wait()
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
     assert said == OPEN + CLOSED
     with pytest.raises(errors.WrongState, match="not open"):
-        _ = app._opened(app._stack)
+        _ = recorded._opened(recorded._stack)
 
 
 async def test_a_slow_hook_is_named(app: emq.App, caplog: pytest.LogCaptureFixture) -> None:
@@ -284,16 +276,14 @@ async def test_a_slow_hook_is_named(app: emq.App, caplog: pytest.LogCaptureFixtu
     assert "load_the_model has been running for 10 s" in line
 
 
-async def test_a_signal_during_the_hooks_of_a_host_stops_it(app: emq.App, said: list[str]) -> None:
-    recorded(app, said)
-
-    @app.on_startup(host_only=True)
+async def test_a_signal_during_the_hooks_of_a_host_stops_it(recorded: emq.App, said: list[str]) -> None:
+    @recorded.on_startup(host_only=True)
     async def hang() -> None:
         signal.raise_signal(signal.SIGINT)
         await asyncio.sleep(3600)
 
-    async with app:
-        await asyncio.wait_for(app.run_until_signal(), 5)
+    async with recorded:
+        await asyncio.wait_for(recorded.run_until_signal(), 5)
     assert said == [*OPEN, "host begins", "host ends", *CLOSED]
 
 
@@ -362,11 +352,9 @@ async def test_a_plain_hook_that_raises_stop_iteration_fails(app: emq.App) -> No
             pass
 
 
-async def test_two_lifespans_at_the_same_time_open_the_app_once(app: emq.App, said: list[str]) -> None:
-    recorded(app, said)
-
+async def test_two_lifespans_at_the_same_time_open_the_app_once(recorded: emq.App, said: list[str]) -> None:
     async def served() -> None:
-        async with app.lifespan():
+        async with recorded.lifespan():
             await asyncio.sleep(0.01)
 
     outcomes = await asyncio.gather(served(), served(), return_exceptions=True)

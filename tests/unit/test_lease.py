@@ -7,18 +7,17 @@ import math
 
 from emq.runtime.clock import ManualClock
 from emq.runtime.lease import Lease
+from support.waiting import turns
 
 T = 1_000_000_000.0
 
 
 async def is_open(lease: Lease, clock: ManualClock) -> bool:
     waiting = asyncio.create_task(lease.valid(clock))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    if waiting.done():
-        return True
+    await turns(5)
+    was_open = waiting.done()
     waiting.cancel()
-    return False
+    return was_open
 
 
 async def test_claims_wait_from_the_end_of_the_lease_until_it_is_renewed() -> None:
@@ -26,12 +25,10 @@ async def test_claims_wait_from_the_end_of_the_lease_until_it_is_renewed() -> No
     assert await is_open(lease, clock)
     clock.advance(5)
     waiting = asyncio.create_task(lease.valid(clock))
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns(5)
     assert not waiting.done()
     lease.renew(T + 5)  # by an answer that came too late
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns(5)
     assert not waiting.done()
     lease.renew(T + 9)
     async with asyncio.timeout(5):
