@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from importlib import metadata
 from typing import Any
 from unittest import mock
@@ -23,10 +23,12 @@ from emq.runtime.settings import Settings
 from emq.storage.message import Message
 from emq.topics.model import State
 from support.local_cluster import LocalCluster
-from support.rig import Rig, Seen, bound, rig
+from support.rig import Rig, Seen, bound
 from support.scraped import Scraped
 from support.virtual import virtual
 from support.waiting import until
+
+pytestmark = virtual
 
 
 class App:
@@ -45,8 +47,12 @@ class App:
         return "the-name-of-the-app"
 
 
+def page_of(r: Rig, host: Host) -> str:
+    return "".join(exposition.pieces(host_families.of_process(App(r, host))))
+
+
 def scraped(r: Rig, host: Host) -> Scraped:
-    return Scraped("".join(exposition.pieces(host_families.of_process(App(r, host)))))
+    return Scraped(page_of(r, host))
 
 
 def ready(r: Rig, host: Host) -> dict[str, health.Check]:
@@ -79,7 +85,6 @@ async def handle(message: Message) -> None:
         raise emq.Reject("no")
 
 
-@virtual
 @pytest.mark.parametrize("batch_size", [1, 3], ids=["one-by-one", "in-batches"])
 async def test_each_outcome_is_counted_for_its_handler(r: Rig, batch_size: int) -> None:
     async def many(messages: list[Message]) -> None:
@@ -119,20 +124,18 @@ async def test_each_outcome_is_counted_for_its_handler(r: Rig, batch_size: int) 
     assert page.value("emq_lease_valid") == 1
 
 
-@virtual
 async def test_no_label_holds_a_topic_a_queue_or_a_tenant(r: Rig) -> None:
     for n in range(30):
         await r.topic(f"tenant-{n}.mail", 100)
         await r.producer.publish(f"tenant-{n}.mail", b"x", key=f"secret-{n}")
     async with counting(r, {"tenant-*": handle}) as host:
         await asyncio.sleep(12)
-        page = "".join(exposition.pieces(host_families.of_process(App(r, host))))
+        page = page_of(r, host)
     assert "tenant-*" in page
     assert "tenant-1" not in page
     assert "secret" not in page
 
 
-@virtual
 async def test_a_host_without_metrics_counts_no_deliveries(r: Rig) -> None:
     await r.topic("t", 100)
     await r.producer.publish("t", b"x")
@@ -142,7 +145,6 @@ async def test_a_host_without_metrics_counts_no_deliveries(r: Rig) -> None:
         assert "emq_buffered_messages" in scraped(r, host).families
 
 
-@virtual
 async def test_lag_is_told_apart_by_what_the_messages_wait_for(r: Rig) -> None:
     gate = asyncio.Event()
 
@@ -177,7 +179,6 @@ async def test_lag_is_told_apart_by_what_the_messages_wait_for(r: Rig) -> None:
     assert counts[Part.READY] == counts[Part.DEAD] == 0
 
 
-@virtual
 async def test_a_silent_store_keeps_the_last_counts_and_is_named(r: Rig) -> None:
     await r.topic("t", 100)
     async with counting(r, {"t": handle}) as host:
@@ -196,13 +197,10 @@ async def test_a_silent_store_keeps_the_last_counts_and_is_named(r: Rig) -> None
         assert ready(r, host)["store"].ok
 
 
-@contextlib.contextmanager
-def silent_lanes(r: Rig) -> Iterator[None]:
-    with mock.patch.object(r.store.lanes, "inspect", side_effect=errors.StoreUnavailable("no answer")):
-        yield
+def silent_lanes(r: Rig) -> Any:
+    return mock.patch.object(r.store.lanes, "inspect", side_effect=errors.StoreUnavailable("no answer"))
 
 
-@virtual
 async def test_a_host_is_ready_soon_after_its_store_is_back(r: Rig) -> None:
     await r.topic("t", 100)
     async with counting(r, {"t": handle}) as host:
@@ -213,7 +211,6 @@ async def test_a_host_is_ready_soon_after_its_store_is_back(r: Rig) -> None:
         await until(lambda: ready(r, host)["store"].ok, 3)
 
 
-@virtual
 async def test_a_host_is_ready_from_its_first_assignment_until_it_stops(r: Rig) -> None:
     await r.topic("t", 100)
     async with counting(r, {"t": handle}) as host:
@@ -228,7 +225,6 @@ async def test_a_host_is_ready_from_its_first_assignment_until_it_stops(r: Rig) 
     assert not health.is_ok(health.ready(App(r, host)))
 
 
-@virtual
 async def test_a_host_whose_lease_is_over_is_not_ready(r: Rig) -> None:
     await r.topic("t", 100)
     async with counting(r, {"t": handle}) as host:
@@ -239,7 +235,6 @@ async def test_a_host_whose_lease_is_over_is_not_ready(r: Rig) -> None:
         assert ready(r, host)["lease"] == health.Check("lease", True, "valid for 60.0 s")
 
 
-@virtual
 async def test_a_broken_loop_is_named_until_it_runs_again(r: Rig) -> None:
     await r.topic("t", 100)
     async with counting(r, {"t": handle}) as host:
@@ -263,7 +258,6 @@ async def test_a_broken_loop_is_named_until_it_runs_again(r: Rig) -> None:
         task.cancel()
 
 
-@virtual
 async def test_a_loop_that_ended_for_good_fails_the_liveness(r: Rig) -> None:
     async with counting(r, {"t": handle}) as host:
 
@@ -279,61 +273,48 @@ async def test_a_loop_that_ended_for_good_fails_the_liveness(r: Rig) -> None:
             await task
 
 
-async def test_a_host_whose_database_is_silent_says_so_before_the_call_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with rig() as r:
-        now = 1000.0
-        monkeypatch.setattr(r.db, "_now_s", lambda: now)
-        gate = asyncio.Event()
+async def test_a_host_whose_database_is_silent_says_so_before_the_call_fails(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(r.db, "_now_s", lambda: now)
+    gate = asyncio.Event()
 
-        async def never(*_: object) -> None:
-            await gate.wait()
+    async def never(*_: object) -> None:
+        await gate.wait()
 
-        monkeypatch.setattr(r.db, "_in_thread", never)
-        call = asyncio.create_task(r.db.run(lambda _: None))
-        await asyncio.sleep(0)
-        assert r.db.silent_s == 0.0
-        now = 1003.0
-        assert r.db.silent_s == 3.0
-        assert r.db.unreachable is None
-        assert (health.trouble(r.db) or "").endswith("has not answered a call for 3.0 s")
-        gate.set()
-        await call
-        assert r.db.silent_s == 0.0
-        assert health.trouble(r.db) is None
+    monkeypatch.setattr(r.db, "_in_thread", never)
+    call = asyncio.create_task(r.db.run(lambda _: None))
+    await asyncio.sleep(0)
+    assert r.db.silent_s == 0.0
+    now = 1003.0
+    assert r.db.silent_s == 3.0
+    assert r.db.unreachable is None
+    assert (health.trouble(r.db) or "").endswith("has not answered a call for 3.0 s")
+    gate.set()
+    await call
+    assert r.db.silent_s == 0.0
+    assert health.trouble(r.db) is None
 
 
-@virtual
 async def test_the_age_of_unsaved_progress_grows_while_the_database_is_away(r: Rig) -> None:
     await r.topic("t", 100)
     async with counting(r, {"t": handle}) as host:
-        real = r.checkpoints.save
-
-        async def fails(*_: object) -> Any:
-            raise errors.DatabaseUnavailable("away")
-
-        r.checkpoints.save = fails  # type: ignore[method-assign]
-        await r.producer.publish("t", b"x")
-        await asyncio.sleep(6)
-        page = scraped(r, host)
+        with mock.patch.object(r.checkpoints, "save", side_effect=errors.DatabaseUnavailable("away")):
+            await r.producer.publish("t", b"x")
+            await asyncio.sleep(6)
+            page = scraped(r, host)
         assert 4 < page.value("emq_checkpoint_unsaved_seconds") < 6
         assert page.value("emq_checkpoint_failures_total") > 10
-        r.checkpoints.save = real  # type: ignore[method-assign]
         await asyncio.sleep(0.6)
         assert scraped(r, host).value("emq_checkpoint_unsaved_seconds") == 0
         await until(lambda: host.work.checkpointer.saved > 0)
 
 
-@pytest.mark.parametrize(
-    "text", ["9464", "localhost", "localhost:", "a:b", "127.0.0.1:70000", "::1:9464", "[::1]", "a b:1"]
-)
-def test_an_address_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(errors.InvalidSettings, match="must be HOST:PORT"):
-        settings.load(environ={"EMQ_METRICS": text})
-
-
-@pytest.mark.parametrize(
-    ("text", "host", "port"), [("127.0.0.1:9464", "127.0.0.1", 9464), (":80", "", 80), ("[::1]:9464", "::1", 9464)]
-)
-def test_an_address_names_host_and_port(text: str, host: str, port: int) -> None:
-    found = settings.address(text)
-    assert (found.host, found.port, str(found)) == (host, port, text)
+def test_an_address_names_host_and_port_and_one_that_is_none_is_refused() -> None:
+    for text, host, port in (("127.0.0.1:9464", "127.0.0.1", 9464), (":80", "", 80), ("[::1]:9464", "::1", 9464)):
+        found = settings.address(text)
+        assert (found.host, found.port, str(found)) == (host, port, text)
+    for text in ("9464", "localhost", "localhost:", "a:b", "127.0.0.1:70000", "::1:9464", "[::1]", "a b:1"):
+        with pytest.raises(errors.InvalidSettings, match="must be HOST:PORT"):
+            settings.load(environ={"EMQ_METRICS": text})
