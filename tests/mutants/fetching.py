@@ -130,6 +130,6 @@ MUTANTS = (
         "emq/fetcher/due_times.py",
         "if len(self._heap) > 2 * len(self._due) + SPARE:",
         "if False:",
-        "tests/unit/test_fetcher.py::test_due_times_do_not_pile_up_for_what_waits_long",
+        "tests/unit/test_due.py::test_due_times_do_not_pile_up_for_what_waits_long",
     ),
 )

@@ -36,15 +36,6 @@ def test_in_every_second_all_topics_together_start_what_the_budget_allows(qps: f
         assert asks.in_second(second) == (0 if second == T else most)
 
 
-def test_over_some_seconds_each_topic_has_its_part_by_weight() -> None:
-    topics = [topic(f"t{i}", budget="root", share=1 + i % 10) for i in range(200)]
-    asks = asking(Unit({"root": topic("root", 5_500)}, T), *topics)
-    asks.run(T + 0.5, T + 21.0)
-    for its in topics:
-        part = 20 * 5_500 * its.options.share / 1_100
-        assert abs(asks.of(its.name) - part) <= max(1.0, 0.02 * part)
-
-
 def test_a_topic_is_never_more_than_two_starts_from_its_part() -> None:
     weights = (0.1, 0.3, 1, 1, 2.5, 7)
     topics = [topic(f"t{i}", budget="root", share=weight) for i, weight in enumerate(weights)]
@@ -115,20 +106,10 @@ def test_what_a_topic_with_a_lower_qps_of_its_own_cannot_use_goes_to_the_others(
 
 
 def test_budgets_within_budgets_hold_and_share_by_weight_on_each_level() -> None:
-    unit = Unit(
-        {
-            "root": topic("root", 300),
-            "big": topic("big", 1_000, "root", 2),
-            "small": topic("small", 50, "root", 1),
-        },
-        T,
-    )
-    leaves = [
-        topic("b1", budget="big", share=3),
-        topic("b2", budget="big"),
-        *(topic(f"s{i}", 1, "small") for i in "12"),
-    ]
-    leaves += [topic("s3", budget="small"), topic("direct", budget="root")]
+    root, big, small = topic("root", 300), topic("big", 1_000, "root", 2), topic("small", 50, "root", 1)
+    unit = Unit({"root": root, "big": big, "small": small}, T)
+    leaves = [topic("b1", budget="big", share=3), topic("b2", budget="big"), topic("direct", budget="root")]
+    leaves += [*(topic(f"s{i}", 1, "small") for i in "12"), topic("s3", budget="small")]
     asks = asking(unit, *leaves)
     asks.run(T, T + 2.0)
     before = {its.name: asks.of(its.name) for its in leaves}
@@ -137,22 +118,12 @@ def test_budgets_within_budgets_hold_and_share_by_weight_on_each_level() -> None
         assert asks.in_second(second) == 300
         assert sum(asks.starts[f"s{i}", second] for i in "123") <= 50
     per_s = {name: (asks.of(name) - n) / 20 for name, n in before.items()}
-    small, big = per_s["s1"] + per_s["s2"] + per_s["s3"], per_s["b1"] + per_s["b2"]
+    of_small, of_big = per_s["s1"] + per_s["s2"] + per_s["s3"], per_s["b1"] + per_s["b2"]
     assert (per_s["s1"], per_s["s2"]) == (1, 1)
-    assert small == pytest.approx(50, rel=0.02)  # its own cap; the others share what is left, 2 to 1
-    assert big == pytest.approx(2 / 3 * 250, rel=0.02)
+    assert of_small == pytest.approx(50, rel=0.02)  # its own cap; the others share what is left, 2 to 1
+    assert of_big == pytest.approx(2 / 3 * 250, rel=0.02)
     assert per_s["direct"] == pytest.approx(1 / 3 * 250, rel=0.02)
-    assert per_s["b1"] == pytest.approx(3 / 4 * big, rel=0.02)
-
-
-def test_topics_below_a_budget_share_by_weight_what_the_budget_above_leaves_it() -> None:
-    unit = Unit({"root": topic("root", 40), "inner": topic("inner", 1_000, "root")}, T)
-    leaves = [*(topic(f"t{i}", budget="inner") for i in range(10)), topic("other", budget="root", share=3)]
-    asks = asking(unit, *leaves)
-    asks.run(T, T + 21.0)
-    inner = [asks.of(f"t{i}") for i in range(10)]
-    assert sum(inner) == pytest.approx(20 * 10, abs=2)
-    assert max(inner) - min(inner) <= 2
+    assert per_s["b1"] == pytest.approx(3 / 4 * of_big, rel=0.02)
 
 
 def test_the_own_messages_of_a_budget_count() -> None:
@@ -212,7 +183,7 @@ def test_what_is_released_may_be_started_by_another_topic() -> None:
     a.release(10, T + 1.0)
     assert b.reserve(10, T + 1.0 + 2 * LOOK_AGAIN_S) + a.reserve(10, T + 1.9) == 10
     assert b.reserve(10, T + 1.95) == 0
-    assert (a.reserved, a.rolled_back) == (10 + a.reserved - 10, 10)
+    assert a.rolled_back == 10
 
 
 def test_what_is_released_after_its_second_is_not_started_in_the_next() -> None:

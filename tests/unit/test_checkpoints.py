@@ -9,9 +9,13 @@ import pytest
 
 from emq.database import Database
 from emq.groups.offset_tracker import Note
+from emq.offsets import lag
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.runtime import errors
+from emq.runtime.clock import SystemClock
+from emq.storage.log_store import Put
 from emq.storage.marks import Mark
+from support.rig import rig
 
 
 @pytest.fixture
@@ -100,3 +104,14 @@ async def test_of_a_queue_that_is_in_a_batch_twice_the_higher_epoch_counts(store
 )
 def test_what_a_checkpoint_leaves_unfinished(checkpoint: Checkpoint, left: int) -> None:
     assert checkpoint.unfinished(2, 10) == left
+
+
+async def test_messages_in_a_store_that_came_back_shorter_are_not_finished_by_a_checkpoint_beyond_its_tail() -> None:
+    async with rig(SystemClock()) as r:
+        topic = await r.topic("t", 50)
+        queue = topic.queue(0, 0)
+        await r.store.log.put([Put(queue, [b"x"] * 3)])
+        await r.checkpoints.save([Checkpoint(queue, 1, 3)])
+        assert await lag.unfinished(r.store.log, r.checkpoints, [queue]) == [1]
+        await r.checkpoints.save([Checkpoint(queue, 1, 10)])
+        assert await lag.unfinished(r.store.log, r.checkpoints, [queue]) == [3]

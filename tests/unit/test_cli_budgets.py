@@ -22,12 +22,10 @@ def test_a_budget_is_named_shown_and_kept_while_topics_name_it(emq: Shell) -> No
     assert "budget" in emq("topic show orders")
     assert emq.json("topic set orders share=0.5")["options"]["share"] == 0.5
     assert "budget may not change from 'tenant'" in emq.refused("topic set orders budget=none")
-    assert "no topic 'tenat' to be its budget" in emq.refused(
-        "topic create x --qps 1 --set budget=tenat", code=exit_codes.FAILED
-    )
-    assert "is the budget of 1 topic ('orders'); delete that one first" in emq.refused(
-        "topic delete tenant --yes --force", code=exit_codes.FAILED
-    )
+    said = emq.refused("topic create x --qps 1 --set budget=tenat", code=exit_codes.FAILED)
+    assert "no topic 'tenat' to be its budget" in said
+    said = emq.refused("topic delete tenant --yes --force", code=exit_codes.FAILED)
+    assert "is the budget of 1 topic ('orders'); delete that one first" in said
     emq("publish tenant x")  # it is open
     emq("topic delete orders --yes")
     emq("topic delete tenant --yes --force")

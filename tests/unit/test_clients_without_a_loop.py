@@ -51,10 +51,7 @@ def threads() -> Iterator[concurrent.futures.ThreadPoolExecutor]:
 
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_the_end_of_the_loop_ends_requests_under_way(
-    api: Api,
-    threads: concurrent.futures.ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-    is_closed: bool,
+    api: Api, threads: concurrent.futures.ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, is_closed: bool
 ) -> None:
     server = Server(None, fine)
     monkeypatch.setattr(AsyncApi, "_exchange", lambda _, request: server.exchange(request))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import KeysView
 from types import SimpleNamespace
 from typing import Any, cast
@@ -69,24 +70,21 @@ def snapshot(**fields: Any) -> AgedSnapshot:
     return AgedSnapshot(msgspec.structs.replace(waiting, **fields), 0.5)
 
 
+def troubles(members: dict[str, str], *seen: AgedSnapshot) -> list[str]:
+    """What operators see of members that tell of their own troubles, and of what was seen of them."""
+    known = {name: SimpleNamespace(trouble=trouble) for name, trouble in members.items()}
+    view = cast(Any, SimpleNamespace(groups={}, members=known, leader="h1", of=lambda _: ()))
+    return host_view.troubles(view, [], DatabaseView([], {}, 0, list(seen)))
+
+
 def test_operators_see_what_a_host_does_not_consume() -> None:
     text = "groups of the plan that are not consumed: 3, a/1 for 60 s: the handler is closed"
-    seen = snapshot(unconsumed=3, unconsumed_s=60.0, unconsumed_why=text)
-    view = cast(
-        Any, SimpleNamespace(groups={}, members={"h1": SimpleNamespace(trouble="")}, leader="h1", of=lambda _: ())
-    )
-    assert host_view.troubles(view, [], DatabaseView([], {}, 0, [seen])) == [f"h1: {text}"]
-    moving = snapshot(unconsumed=3, unconsumed_s=1.0, unconsumed_why=text)
-    assert host_view.troubles(view, [], DatabaseView([], {}, 0, [moving])) == []
+    assert troubles({"h1": ""}, snapshot(unconsumed=3, unconsumed_s=60.0, unconsumed_why=text)) == [f"h1: {text}"]
+    assert troubles({"h1": ""}, snapshot(unconsumed=3, unconsumed_s=1.0, unconsumed_why=text)) == []
 
 
 def test_operators_see_a_host_that_does_not_reach_its_store_and_one_that_is_silent() -> None:
-    members = {"h1": SimpleNamespace(trouble=""), "h2": SimpleNamespace(trouble="database away since 10:00")}
-    view = cast(Any, SimpleNamespace(groups={}, members=members, leader="h1", of=lambda _: ()))
-
-    def told(*seen: AgedSnapshot) -> list[str]:
-        return host_view.troubles(view, [], DatabaseView([], {}, 0, list(seen)))
-
+    told = functools.partial(troubles, {"h1": "", "h2": "database away since 10:00"})
     down = snapshot(store_unreachable="redis://x does not answer")
     assert told(down) == ["h1: redis://x does not answer", "h2: database away since 10:00"]
     silent = down._replace(age_s=33.0)

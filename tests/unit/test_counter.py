@@ -15,8 +15,7 @@ T = 1_700_000_000  # even
 
 
 @pytest.mark.parametrize(
-    ("quota", "seconds"),
-    [(50.0, [50] * 6), (2.5, [2, 3] * 3), (0.5, [0, 1] * 3), (0.25, [0, 0, 0, 1, 0, 0])],
+    ("quota", "seconds"), [(50.0, [50] * 6), (2.5, [2, 3] * 3), (0.5, [0, 1] * 3), (0.25, [0, 0, 0, 1, 0, 0])]
 )
 def test_a_quota_is_dealt_out_second_by_second(quota: float, seconds: list[int]) -> None:
     counter = WindowCounter(quota, T - 1)
@@ -61,10 +60,7 @@ def test_a_smooth_counter_starts_empty_and_fills_to_its_burst_only() -> None:
     assert counter.reserve(5, T) == 0
     assert counter.reserve(5, T + 0.1) == 1
     assert counter.reserve(50, T + 100) == 3
-
-
-def test_the_default_burst_is_one_and_a_tenth_of_a_second() -> None:
-    assert SmoothCounter(50, T).reserve(100, T + 100) == 6
+    assert SmoothCounter(50, T).reserve(100, T + 100) == 6, "the default burst is one and a tenth of a second"
 
 
 def test_a_smooth_counter_that_begins_later_has_no_token_due_before() -> None:

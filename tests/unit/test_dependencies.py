@@ -365,9 +365,7 @@ async def test_a_method_of_an_object_is_called_once_for_each_call_of_the_handler
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
-async def test_dependencies_that_share_others_are_looked_at_once(
-    is_plain: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_shared_dependencies_are_looked_at_once(is_plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     levels, looks = 12, 0
     signature_of = signatures.signature_of
 

@@ -163,9 +163,7 @@ async def test_a_group_with_a_backlog_gives_the_others_their_turn() -> None:
 
 
 @SIZES
-async def test_what_a_visit_reserved_and_did_not_start_is_started_by_the_next_ones(
-    batch_size: int, waits: float
-) -> None:
+async def test_what_a_visit_reserved_and_left_is_started_by_the_next_ones(batch_size: int, waits: float) -> None:
     """A handler that waits ends its visit; the quota of that second is used to the full all the same."""
     bench = Bench(batch_size, waits=waits)
     bench.gate = asyncio.Event()
@@ -197,9 +195,7 @@ async def test_starts_that_a_group_leaves_go_to_a_parked_group_of_its_topic() ->
     await turns(5)
 
 
-async def test_reading_waits_while_many_groups_wait_for_their_turn_but_not_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_reading_waits_a_while_while_many_groups_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     b = Bench()
     looks: list[float] = []
 

@@ -32,6 +32,18 @@ def test_names_come_in_order_of_their_times_as_many_as_are_asked_for() -> None:
     assert due.pop(3, 2) == ["a"]
 
 
+def test_due_times_do_not_pile_up_for_what_waits_long() -> None:
+    due = DueTimes(ManualClock(0.0))
+    for name in ("a", "b"):
+        due.at(name, 1 << 50)
+    for _ in range(1_000):
+        due.at("a", 0)
+        assert due.pop(1, 10) == ["a"]
+        due.at("a", 1 << 50)
+    assert due.entries < 200
+    assert sorted(due.pop(1 << 50, 10)) == ["a", "b"]
+
+
 def test_names_that_are_due_at_the_same_time_take_turns() -> None:
     due = DueTimes(ManualClock(0.0))
     for name in ("b", "c", "a"):

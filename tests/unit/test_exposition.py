@@ -30,13 +30,10 @@ def test_a_text_that_is_not_unicode_spoils_no_page() -> None:
     assert Scraped(text.encode().decode()).value("emq_x", handler="bad ?") == 1
 
 
-@pytest.mark.parametrize("value", [0, 7, True, 0.1, 1e-9, 123456789.25, 1 << 60, math.inf, -math.inf])
+@pytest.mark.parametrize("value", [0, 7, True, 0.1, 1e-9, 123456789.25, 1 << 60, math.inf, -math.inf, math.nan])
 def test_a_value_comes_back_as_it_was(value: float) -> None:
-    assert Scraped(page(gauge("emq_x", "An X.", value))).value("emq_x") == value
-
-
-def test_no_number_is_no_number() -> None:
-    assert math.isnan(Scraped(page(gauge("emq_x", "An X.", math.nan))).value("emq_x"))
+    found = Scraped(page(gauge("emq_x", "An X.", value))).value("emq_x")
+    assert math.isnan(found) if math.isnan(value) else found == value
 
 
 def test_a_histogram_counts_each_time_in_all_buckets_from_its_size_on() -> None:
@@ -48,13 +45,8 @@ def test_a_histogram_counts_each_time_in_all_buckets_from_its_size_on() -> None:
     )
     scraped = Scraped(page(family))
     buckets = [s for s in scraped.families["emq_x_seconds"].samples if s.name.endswith("_bucket")]
-    assert [(float(s.labels["le"]), s.value) for s in buckets] == [
-        (32e-6, 1),
-        (64e-6, 3),
-        (128e-6, 4),
-        (256e-6, 4),
-        (math.inf, 6),
-    ]
+    found = [(float(s.labels["le"]), s.value) for s in buckets]
+    assert found == [(32e-6, 1), (64e-6, 3), (128e-6, 4), (256e-6, 4), (math.inf, 6)]
     assert scraped.value("emq_x_seconds_count", handler="h") == 6
     assert scraped.value("emq_x_seconds_sum", handler="h") == 1000.005167
 

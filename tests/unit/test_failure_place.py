@@ -17,6 +17,8 @@ from emq.observe import dead_letters
 from emq.runtime import errors
 from emq.storage import message, reasons
 from emq.storage.lane_store import LaneAdd
+from emq.topics.model import Topic, split
+from emq_stores.memory import MemoryStore
 from emq_testing import Harness
 
 
@@ -30,6 +32,14 @@ def caught(call: Callable[[], Any]) -> BaseException:
 
 def line_of(function: Callable[..., Any], further: int = 1) -> int:
     return function.__code__.co_firstlineno + further
+
+
+def written(file: str | Path, name: str = "deliver") -> Callable[[], Any]:
+    """Return a function that raises in line 2 of a file."""
+    scope: dict[str, Any] = {}
+    exec(compile(f"def {name}():\n    raise ConnectionError\n", str(file), "exec"), scope)
+    made: Callable[[], Any] = scope[name]
+    return made
 
 
 HERE = "test_failure_place.py"
@@ -48,13 +58,9 @@ def test_the_last_frame_of_the_users_code_counts_and_not_that_of_a_library() -> 
     assert place_of(caught(reads_json)).endswith(f"{HERE}:{line_of(reads_json)} in reads_json")
 
 
-def test_a_file_below_the_current_directory_is_shown_from_there_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_shown_from_the_current_directory_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    scope: dict[str, Any] = {}
-    exec(compile("def deliver():\n    raise ConnectionError\n", str(tmp_path / "shop.py"), "exec"), scope)
-    assert place_of(caught(scope["deliver"])) == "shop.py:2 in deliver"
+    assert place_of(caught(written(tmp_path / "shop.py"))) == "shop.py:2 in deliver"
 
 
 def test_an_error_that_was_never_in_the_users_code_has_the_place_of_its_cause_or_none() -> None:
@@ -67,20 +73,14 @@ def test_an_error_that_was_never_in_the_users_code_has_the_place_of_its_cause_or
 
 
 def test_the_users_code_may_be_an_installed_package() -> None:
-    scope: dict[str, Any] = {}
-    exec(compile("def deliver():\n    raise ConnectionError\n", "/x/site-packages/shop.py", "exec"), scope)
-    error = caught(scope["deliver"])
+    error = caught(written("/x/site-packages/shop.py"))
     assert place_of(error).endswith(" in caught")  # it called the package
     assert error.__traceback__ is not None
     assert place_of(error.with_traceback(error.__traceback__.tb_next)) == "/x/site-packages/shop.py:2 in deliver"
 
 
 def test_a_place_is_bounded_and_holds_what_every_store_takes() -> None:
-    scope: dict[str, Any] = {}
-    name = "a" * 300
-    file = "/" + "ö\ud800\n" * 300 + "end.py"
-    exec(compile(f"def {name}():\n    raise ConnectionError\n", file, "exec"), scope)
-    place = place_of(caught(scope[name]))
+    place = place_of(caught(written("/" + "ö\ud800\n" * 300 + "end.py", "a" * 300)))
     assert len(place) == MAX_PLACE
     assert f"end.py:2 in ...{'a' * 57}" in place
     place.encode()
@@ -136,9 +136,6 @@ async def test_each_failed_attempt_of_a_dead_letter_says_where_it_failed(kind: A
 
 
 async def test_letters_of_earlier_versions_have_no_places() -> None:
-    from emq.topics.model import Topic, split
-    from emq_stores.memory import MemoryStore
-
     store, topic = MemoryStore(), split(Topic("orders", 10))
     m = message.Message("m", b"x", attempt=1, error="HTTP 503", history=[(5, "HTTP 503")])
     await store.lanes.add([LaneAdd(topic.group(0), m.id, message.encode_retry(m), 0, reason="HTTP 503")])

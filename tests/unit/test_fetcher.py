@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from emq.fetcher.due_times import DueTimes
 from emq.fetcher.lane_claimer import LaneClaimer
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness, wanted
@@ -233,9 +232,7 @@ WHOLE = message.encode("an-id", b"payload", "key", 1, {"a": "b"})
         pytest.param(message.encode_retry(Message("an-id", b"payload"))[:-1], id="a cut retry"),
     ],
 )
-async def test_a_damaged_record_is_put_aside_with_its_bytes_and_its_neighbours_are_passed_on(
-    b: Bench, body: bytes
-) -> None:
+async def test_a_damaged_record_is_put_aside_with_its_bytes_and_its_neighbours_go_on(b: Bench, body: bytes) -> None:
     await b.put(1)
     await b.put(1, body=body)
     await b.put(1)
@@ -493,18 +490,6 @@ async def test_a_retry_of_a_priority_that_is_no_more_goes_to_the_lowest(b: Bench
     async with b.claiming():
         await asyncio.sleep(0.01)
         assert b.group.buffers[0][0].priority == 0
-
-
-async def test_due_times_do_not_pile_up_for_what_waits_long() -> None:
-    due = DueTimes(LoopClock())
-    for name in ("a", "b"):
-        due.at(name, 1 << 50)
-    for _ in range(1_000):
-        due.at("a", 0)
-        assert due.pop(1, 10) == ["a"]
-        due.at("a", 1 << 50)
-    assert due.entries < 200
-    assert sorted(due.pop(1 << 50, 10)) == ["a", "b"]
 
 
 async def test_what_a_newer_owner_has_claimed_is_not_put_back_for_a_lost_claim(b: Bench) -> None:

@@ -14,6 +14,7 @@ from emq.runtime import errors
 from emq.topics.families import Bounds, Family
 from emq.topics.model import Topic
 from support.rig import Rig, rig
+from support.waiting import turns
 
 
 @pytest.fixture
@@ -23,9 +24,7 @@ async def r() -> AsyncIterator[Rig]:
         yield found
 
 
-async def test_names_wanted_while_a_transaction_is_under_way_share_the_next_one(
-    r: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_names_wanted_during_a_transaction_share_the_next_one(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
     go, make = asyncio.Event(), r.catalog.families.make
 
@@ -36,9 +35,8 @@ async def test_names_wanted_while_a_transaction_is_under_way_share_the_next_one(
 
     monkeypatch.setattr(r.catalog.families, "make", held)
     first = FirstPublishes(r.store, r.catalog)
-    calls = [asyncio.create_task(first.make([f"f.{i}"])) for i in range(1)]
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    calls = [asyncio.create_task(first.make(["f.0"]))]
+    await turns(2)
     calls += [asyncio.create_task(first.make([f"f.{i}", "f.0", "shop"])) for i in range(1, 500)]
     await asyncio.sleep(0)
     go.set()

@@ -42,12 +42,10 @@ async def test_one_free_place_calls_one_of_the_waiting_topics() -> None:
     waiting = [topic() for _ in range(10)]
     for owner in waiting:
         assert flight.places(owner, 1, 0.0) == 0
-
     for left in range(4):
         assert len(called) == left
         flight.leave(busy, 1, 0)
         flight.admit()
-
     assert flight.places(called[0], 1, 0.0) == 1
     flight.stop()
 
@@ -64,11 +62,9 @@ async def test_a_called_topic_that_asks_for_nothing_keeps_its_place_from_others_
     assert len(called) == 1
     flight.admit()
     assert len(called) == 1
-
     flight._look_again()
     called.clear()
     flight.admit()
-
     assert len(called) == 1
     flight.stop()
 
@@ -95,9 +91,7 @@ async def test_an_unknown_topic_gets_one_place_until_messages_have_ended_or_whil
     assert flight.places(owner, 64, 0.0) == 64
     busy = group(topic())
     flight.enter(busy, 150, 0)
-
     assert flight.places(owner, 64, 0.0) == 1
-
     flight.enter(group(owner), 1, 0)
     owner.pace.began(0)
     assert flight.places(owner, 64, 0.5) == 0
@@ -116,9 +110,7 @@ async def test_a_topic_whose_handler_never_waits_starts_as_many_messages_as_it_w
     owner = topic()
     owner.waits = 0.0
     flight.enter(group(topic()), 999, 0)
-
     assert flight.places(owner, 64, 0.0) == 64
-
     owner.batch_size = 10  # the messages of a batch are in flight from its start
     assert flight.places(owner, 64, 0.0) == 1
     flight.stop()

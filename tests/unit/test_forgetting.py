@@ -81,9 +81,7 @@ async def test_a_host_forgets_topics_that_were_deleted(r: Rig) -> None:
         assert sizes == dict.fromkeys(sizes, 0)
 
 
-async def test_a_sql_store_remembers_a_bounded_number_of_rows(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_sql_store_remembers_few_rows(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "KNOWN", 500)
     store = await open_store(f"sqlite:///{tmp_path}/store.db", Environment.ONLINE)
     try:

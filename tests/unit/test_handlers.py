@@ -111,8 +111,7 @@ def _plain(m: object, extra: object = None) -> object:
 
 
 @pytest.mark.parametrize(
-    "function",
-    [_coroutine, Asynchronous(), Asynchronous().method, functools.partial(_coroutine, extra=1)],
+    "function", [_coroutine, Asynchronous(), Asynchronous().method, functools.partial(_coroutine, extra=1)]
 )
 async def test_coroutine_functions_of_every_kind_run_in_the_loop(function: Any) -> None:
     assert await called(function) == ("m", threading.current_thread().name)

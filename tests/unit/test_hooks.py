@@ -7,7 +7,7 @@ import itertools
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from unittest import mock
 
@@ -17,6 +17,7 @@ import emq
 from emq.app import hooks
 from emq.runtime import errors
 from emq_testing import Harness
+from support.waiting import until
 
 
 @pytest.fixture
@@ -70,20 +71,9 @@ OPEN = ["first", "resource begins", "plain"]
 CLOSED = ["before last", "last", "resource ends"]
 
 
-async def test_hooks_run_in_order_and_shutdown_hooks_in_the_reverse_order(recorded: emq.App, said: list[str]) -> None:
-    async with recorded:
-        assert said == OPEN
-    assert said == OPEN + CLOSED
-
-
-async def test_an_app_that_opens_twice_runs_its_hooks_twice(recorded: emq.App, said: list[str]) -> None:
-    for _ in range(2):
-        async with recorded:
-            pass
-    assert said == (OPEN + CLOSED) * 2
-
-
-async def test_hooks_for_hosts_run_only_while_the_app_is_a_host(recorded: emq.App, said: list[str]) -> None:
+async def test_hooks_run_in_order_and_those_for_hosts_only_while_the_app_is_a_host(
+    recorded: emq.App, said: list[str]
+) -> None:
     async with recorded:
         async with recorded.running():
             assert said == [*OPEN, "host begins"]
@@ -238,8 +228,7 @@ async def test_a_hook_that_hangs_can_be_cancelled(
     said.clear()
     async with recorded:
         host = asyncio.create_task(recorded.run())
-        while recorded.host is None:
-            await asyncio.sleep(0)
+        await until(lambda: recorded.host is not None)
         recorded.stop()
         await asyncio.wait_for(host, 5)
         assert said == [*OPEN, "host begins", "host ends"]
@@ -298,26 +287,18 @@ async def async_generator() -> AsyncIterator[None]:
     yield
 
 
-@pytest.mark.parametrize(
-    ("decorator", "function", "text"),
-    [
-        ("on_startup", needs_arguments, "give it no parameters"),
-        ("on_startup", generator, "only a start-up hook that is `async def`"),
-        ("on_shutdown", async_generator, "only a start-up hook that is `async def`"),
-        ("on_startup", 5, "decorate a function"),
-    ],
-)
-def test_a_function_that_cannot_be_a_hook_is_refused(
-    app: emq.App, decorator: str, function: Callable[..., Any], text: str
-) -> None:
-    with pytest.raises(errors.InvalidSettings, match=text):
-        getattr(app, decorator)(function)
-
-
-def test_a_hook_is_added_once(app: emq.App) -> None:
+def test_a_function_that_cannot_be_a_hook_or_is_one_is_refused(app: emq.App) -> None:
     app.on_startup(async_generator)
-    with pytest.raises(errors.InvalidSettings, match="there already"):
-        app.on_startup(async_generator)
+    add: Any
+    for add, function, text in (
+        (app.on_startup, async_generator, "there already"),
+        (app.on_startup, needs_arguments, "give it no parameters"),
+        (app.on_startup, generator, "only a start-up hook that is `async def`"),
+        (app.on_shutdown, async_generator, "only a start-up hook that is `async def`"),
+        (app.on_startup, 5, "decorate a function"),
+    ):
+        with pytest.raises(errors.InvalidSettings, match=text):
+            add(function)
 
 
 async def test_a_hook_must_yield_once(app: emq.App, caplog: pytest.LogCaptureFixture) -> None:
@@ -375,24 +356,18 @@ async def test_an_app_whose_close_was_cancelled_can_be_opened_again(app: emq.App
 
 async def test_an_app_is_a_host_once_at_a_time(app: emq.App) -> None:
     received: list[emq.Message] = []
-
-    @app.handler("orders")
-    async def handle(message: emq.Message) -> None:
-        received.append(message)
-
+    app.handler("orders")(received.append)
     async with asyncio.timeout(10), app:
         await app.create_topic("orders", qps=10)
         host = asyncio.create_task(app.run())
-        while app.host is None or not app.host.running.is_set():
-            await asyncio.sleep(0)
+        await until(lambda: app.host is not None and app.host.running.is_set())
         with pytest.raises(errors.WrongState, match="host already"):
             await app.run()
         with pytest.raises(errors.WrongState, match="host already"):
             async with app.running():
                 pass
         await app.publish("orders", b"17")
-        while not received:
-            await asyncio.sleep(0)
+        await until(lambda: received)
         app.stop()
         await host
         # As a host that has ended, the app becomes one again for whoever receives.

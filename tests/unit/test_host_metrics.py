@@ -273,9 +273,7 @@ async def test_a_loop_that_ended_for_good_fails_the_liveness(r: Rig) -> None:
             await task
 
 
-async def test_a_host_whose_database_is_silent_says_so_before_the_call_fails(
-    r: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_database_is_told_of_before_its_call_fails(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(r.db, "_now_s", lambda: now)
     gate = asyncio.Event()

@@ -25,6 +25,9 @@ def record(text: str = "hello", *, failure: BaseException | None = None, **extra
     return made
 
 
+as_json, as_text = (logs.formatter(name).format for name in ("json", "text"))
+
+
 def raised(text: str) -> ValueError:
     try:
         raise ValueError(text)
@@ -33,9 +36,7 @@ def raised(text: str) -> ValueError:
 
 
 def test_json_is_one_object_a_line_with_time_level_logger_and_the_extra_of_the_record() -> None:
-    line = logs.formatter("json").format(
-        record("two\nlines", failure=raised("bo\nom"), topic="orders", attempt=2, odd=object())
-    )
+    line = as_json(record("two\nlines", failure=raised("bo\nom"), topic="orders", attempt=2, odd=object()))
     assert "\n" not in line
     told = json.loads(line)
     assert told["event"] == "two\nlines"
@@ -48,7 +49,7 @@ def test_json_is_one_object_a_line_with_time_level_logger_and_the_extra_of_the_r
 
 
 def test_text_is_a_line_with_local_time_and_level_and_the_traceback_below() -> None:
-    lines = logs.formatter("text").format(record(failure=raised("boom"), topic="orders")).splitlines()
+    lines = as_text(record(failure=raised("boom"), topic="orders")).splitlines()
     assert lines[0].endswith(":20.250 [warning  ] hello"), "the extra is for programs"
     assert lines[0].startswith("2023-11-1")
     assert lines[1] == "    Traceback (most recent call last):"
@@ -58,14 +59,14 @@ def test_text_is_a_line_with_local_time_and_level_and_the_traceback_below() -> N
 
 def test_the_stack_for_which_a_record_asks_is_told() -> None:
     asked = record(stack_info="Stack (most recent call last):\n  here\x07")
-    assert json.loads(logs.formatter("json").format(asked))["stack_info"] == asked.stack_info
-    assert "stack_info" not in json.loads(logs.formatter("json").format(record()))
-    lines = logs.formatter("text").format(asked).splitlines()
+    assert json.loads(as_json(asked))["stack_info"] == asked.stack_info
+    assert "stack_info" not in json.loads(as_json(record()))
+    lines = as_text(asked).splitlines()
     assert lines[1:] == ["    Stack (most recent call last):", r"      here\x07"]
 
 
 def test_a_strangers_text_does_not_draw_on_the_terminal() -> None:
-    line = logs.formatter("text").format(record("\x1b[2J gone", failure=raised("\x1b]0;title\x07")))
+    line = as_text(record("\x1b[2J gone", failure=raised("\x1b]0;title\x07")))
     assert "\x1b" not in line
     assert "\x07" not in line
     assert r"\x1b[2J gone" in line
@@ -77,10 +78,10 @@ def test_a_strangers_text_does_not_pass_for_a_record(new_line: str) -> None:
     error = raised(f"bad{new_line}{forged}")
     error.add_note(forged)
     told = record(f"bad{new_line}{forged}", failure=error)
-    lines = logs.formatter("text").format(told).splitlines()
+    lines = as_text(told).splitlines()
     assert len(lines) > 4
     assert [line for line in lines if not line.startswith("    ")] == lines[:1]
-    assert len(logs.formatter("json").format(told).splitlines()) == 1
+    assert len(as_json(told).splitlines()) == 1
 
 
 class NoText:
@@ -92,7 +93,7 @@ def test_any_extra_is_one_object_of_json() -> None:
     ring: dict[str, object] = {}
     ring["me"] = ring
     for odd in ({(1, 2): 3}, ring, NoText(), float("nan"), b"bytes", {1}, "half \udc80"):
-        [line] = logs.formatter("json").format(record("said", odd=odd, order=17)).splitlines()
+        [line] = as_json(record("said", odd=odd, order=17)).splitlines()
         told = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
         assert (told["event"], told["order"]) == ("said", 17)
         assert isinstance(told["odd"], str)
@@ -100,7 +101,7 @@ def test_any_extra_is_one_object_of_json() -> None:
 
 def test_an_extra_takes_the_place_of_nothing() -> None:
     names = ("event", "exception", "level", "logger", "pid", "timestamp")
-    told = json.loads(logs.formatter("json").format(record("said", **dict.fromkeys(names, "mine"))))
+    told = json.loads(as_json(record("said", **dict.fromkeys(names, "mine"))))
     assert {told[f"extra_{name}"] for name in names} == {"mine"}
     assert (told["event"], told["level"], told["logger"]) == ("said", "warning", "emq.some.where")
     assert "exception" not in told
@@ -125,7 +126,7 @@ def test_processes_that_share_a_pipe_write_lines_that_it_takes_whole(text: str) 
     assert logs.formatter("json", most=4_096).format(record("said", failure=raised("short"))).count("left out") == 0
 
 
-def test_an_option_goes_before_the_variable_which_goes_before_the_file(
+def test_an_option_goes_before_a_variable_and_that_before_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "my.toml"
