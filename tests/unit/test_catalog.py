@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from emq.topics import catalog_file, changing, model
 from emq.topics.catalog import Catalog
 from emq.topics.model import State, Topic, TopicOptions
 from support import schemas
+from support.waiting import until
 
 
 @pytest.fixture
@@ -336,3 +338,19 @@ async def test_several_topics_are_changed_together_or_not_at_all(catalog: Catalo
     assert [topic.name for topic in await catalog.update_many(lambda _: ["a", "b"], released, {})] == ["b"]
     attributes = {topic.name: topic.options.attributes for topic in await catalog.list()}
     assert attributes == {"a": {"held": "yes"}, "b": {}}
+
+
+async def test_a_close_that_is_cancelled_ends_the_threads_of_the_database_all_the_same(tmp_path: Path) -> None:
+    database = await Database.open(f"sqlite:///{tmp_path}/emq.db")
+    await database.run(lambda c: c.execute(tables.meta.delete()).rowcount)
+    assert database._copier is not None
+    copying = database._copier._thread
+    assert copying is not None
+    assert copying.is_alive()
+    slow = asyncio.create_task(database.run(lambda c: time.sleep(0.3)))
+    await asyncio.sleep(0.05)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await database.close()
+    await slow
+    await until(lambda: not copying.is_alive(), 5)
