@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,9 +59,3 @@ class Shell:
 
     async def json(self, command: Callable[..., Coroutine[Any, Any, None]], *arguments: Any, **options: Any) -> Any:
         return json.loads(await self(command, *arguments, json=True, **options))
-
-
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    """Yield a shell in an empty directory, without settings from the environment."""
-    emq_shell.enter(tmp_path, monkeypatch)
-    return Shell(monkeypatch, capsys)

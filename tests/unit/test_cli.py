@@ -59,9 +59,7 @@ def test_a_topic_lives_from_create_to_delete(emq: Shell) -> None:
     [
         ("topic show shap", "did you mean 'shop'"),
         ("topic create a/b --qps 1", "'/'"),
-        ("topic create a.* --qps 1", "for a pattern; leave them out"),
         ("topic create t --qps 0", "qps 0.0 must be"),
-        ("topic create t --qps nan", "finite"),
         ("topic create t --qps 1 --group-qps 1000", "group_qps 1000 must be from 1 to 150"),
         ("topic create t --qps 1 --set max_attempts", "key=value"),
         pytest.param("topic create t --qps 1 --url ftp://h", "must start with http", marks=pytest.mark.services),

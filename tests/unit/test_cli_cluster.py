@@ -17,7 +17,8 @@ from emq.runtime import errors
 from emq.topics.model import Topic
 from emq_cli import cluster, host_view, hosts, orders, plan, plan_view, session
 from emq_cli.cluster import DatabaseView
-from support.cluster_shell import QUOTAS, TOPICS, Shell, shell
+from support import emq_shell
+from support.cluster_shell import QUOTAS, TOPICS, Shell
 from support.members import Follower
 from support.virtual import virtual
 
@@ -26,7 +27,9 @@ pytestmark = virtual
 
 @pytest.fixture
 def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return shell(tmp_path, monkeypatch, capsys)
+    """Commands on a cluster, in an empty directory, without settings from the environment."""
+    emq_shell.enter(tmp_path, monkeypatch)
+    return Shell(monkeypatch, capsys)
 
 
 def snapshot(host: str, started_per_s: float, age_s: float = 0.1) -> AgedSnapshot:

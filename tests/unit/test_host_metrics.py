@@ -12,7 +12,9 @@ from unittest import mock
 import pytest
 
 import emq
+from emq.fetcher import readiness
 from emq.groups.deliveries import HandlerDeliveries
+from emq.host import lag_sampler
 from emq.host.host import Host
 from emq.host.lag_parts import Part
 from emq.host.options import HostOptions
@@ -22,6 +24,8 @@ from emq.runtime import errors, settings
 from emq.runtime.settings import Settings
 from emq.storage.message import Message
 from emq.topics.model import State
+from emq_stores.memory import MemoryStore
+from support.doubles import FaultyStore
 from support.local_cluster import LocalCluster
 from support.rig import Rig, Seen, bound
 from support.scraped import Scraped
@@ -177,6 +181,34 @@ async def test_lag_is_told_apart_by_what_the_messages_wait_for(r: Rig) -> None:
     assert counts[Part.DELAYED] == 2
     assert counts[Part.HELD_BY_RATE] + flying - 2 - 1 == 40  # the started ones of `rate`, and those that wait
     assert counts[Part.READY] == counts[Part.DEAD] == 0
+
+
+async def test_lanes_that_hold_nothing_are_not_asked_for(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag_sampler, "GROUPS_AT_ONCE", 2)
+    monkeypatch.setattr(readiness, "SWEEP_S", 1e6)  # which looks at every lane
+
+    async def fail(message: Message) -> None:
+        if message.payload == b"dead":
+            raise emq.Reject("no such order")
+        if message.payload == b"retry":
+            raise emq.Retry(after_s=86_400)
+
+    looks_s = 2 * lag_sampler.QUIET_S  # in which the host looks at all lanes once or more, at rest as at work
+    for name in ("a", "b", "dead", "retry", "delayed", "empty"):
+        await r.topic(name, 10)
+    store = FaultyStore(MemoryStore(r.world))
+    async with r.consuming(Seen(then=fail), store=store) as host:
+        await asyncio.sleep(looks_s)
+        asked = store.lanes.noted("inspect")
+        await asyncio.sleep(looks_s)
+        assert {lane for call in asked for lane in call} == {"a/0", "b/0"}  # of the first groups, as a sign of life
+        await r.producer.publish("dead", b"dead")
+        await r.producer.publish("retry", b"retry")
+        await r.producer.publish("delayed", b"x", delay_ms=86_400_000)
+        await asyncio.sleep(looks_s)
+        counts = host.lag.counts
+        assert (counts[Part.DEAD], counts[Part.DELAYED]) == (1, 2)
+        assert "empty/0" not in {lane for call in asked for lane in call}
 
 
 async def test_a_silent_store_keeps_the_last_counts_and_is_named(r: Rig) -> None:

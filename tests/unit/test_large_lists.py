@@ -47,8 +47,8 @@ async def test_dead_letters_of_a_megabyte_are_replayed_and_purged_in_small_pages
 
     store.lanes.replace("dead", dead)
     some = dead_letters.Selection(ids=frozenset(f"{i:03}" for i in range(150)))
-    assert await dead_letters.replay(store, TOPIC, some, clock=SystemClock()) == 150  # type: ignore[arg-type]
-    assert await dead_letters.purge(store, TOPIC) == 150  # type: ignore[arg-type]
+    assert await dead_letters.replay(store, TOPIC, some, clock=SystemClock()) == 150
+    assert await dead_letters.purge(store, TOPIC) == 150
     assert max(pages) <= 9 * MB
 
 
