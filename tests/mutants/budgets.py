@@ -8,15 +8,6 @@ _UNIT = "tests/unit/test_budget.py::"
 
 MUTANTS = (
     Mutant(
-        "budget-grants-in-its-first-second",
-        "Q",
-        "a budget that moved grants in the second of the move, which its former host may have used",
-        "emq/quota/budget.py",
-        "self._counter = WindowCounter(self._course, now)",
-        "self._counter = WindowCounter(self._course, now - 1)",
-        _UNIT + "test_a_budget_starts_nothing_while_this_host_has_not_its_first_group_and_nothing_in_its_first_second",
-    ),
-    Mutant(
         "budget-counts-on-every-host",
         "Q",
         "a host without the first group of the root starts messages of the unit all the same",

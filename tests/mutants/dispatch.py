@@ -6,15 +6,6 @@ from mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "visit-outlives-its-grant",
-        "Q",
-        "a visit that began in one second goes on with its grant in the next",
-        "emq/dispatch/dispatcher.py",
-        "while stint.granted and now_us < until_us:",
-        "while stint.granted:",
-        "tests/unit/test_dispatcher.py::test_a_grant_is_used_in_its_second_only[one-by-one]",
-    ),
-    Mutant(
         "visit-outlives-the-lease",
         "O",
         "a visit goes on past the lease, as after a stopped process was continued",
@@ -22,15 +13,6 @@ MUTANTS = (
         "int(now * 1e6), int(starts.until(group, now) * 1e6)",
         "int(now * 1e6), int(group.counter.valid_until(now) * 1e6)",
         "tests/unit/test_dispatcher.py::test_nothing_is_started_past_the_lease[one-by-one]",
-    ),
-    Mutant(
-        "volley-outlives-the-lease",
-        "O",
-        "tasks of a volley start messages past the lease",
-        "emq/dispatch/volley.py",
-        "Volley(group, size, now, int(self._starts.until(group, now) * 1e6))",
-        "Volley(group, size, now, int(group.counter.valid_until(now) * 1e6))",
-        "tests/unit/test_dispatcher.py::test_nothing_is_started_past_the_lease[in-volleys]",
     ),
     Mutant(
         "priority-is-inverted",
@@ -42,15 +24,6 @@ MUTANTS = (
         "tests/unit/test_owned.py::test_the_highest_priority_is_taken_first_and_each_in_order",
     ),
     Mutant(
-        "aging-sinks",
-        "P",
-        "a message falls by one priority for each step that it waits",
-        "emq/groups/priority.py",
-        "rank = (i - max(0, now_us - published_us) // self._step_us, published_us)",
-        "rank = (i + max(0, now_us - published_us) // self._step_us, published_us)",
-        "tests/unit/test_priority.py::test_aging_lifts_a_message_one_priority_for_each_step_it_waits",
-    ),
-    Mutant(
         "key-runs-twice",
         "K",
         "a message starts while another one of its key runs",
@@ -58,42 +31,6 @@ MUTANTS = (
         "if message.key in self.running or (gate is not None and gate.holds(message, self.index)):",
         "if gate is not None and gate.holds(message, self.index):",
         "tests/unit/test_owned.py::test_a_message_whose_key_runs_waits_and_others_pass_it",
-    ),
-    Mutant(
-        "key-releases-two",
-        "K",
-        "a second message of a key is released before the first one was taken, and gets in front of it",
-        "emq/groups/waiting_messages.py",
-        "if waiting and (priority, key) not in self.released:",
-        "if waiting:",
-        "tests/unit/test_owned.py::test_order_within_a_priority_survives_another_priority_of_the_key_in_between",
-    ),
-    Mutant(
-        "serial-slot-is-never-busy",
-        "K",
-        "a group that runs one at a time starts the next message while the first one waits",
-        "emq/dispatch/dispatcher.py",
-        "group.busy = group.serial",
-        "group.busy = False",
-        "tests/integration/test_sorted_topics.py::test_ordering_says_what_may_run_at_the_same_time",
-    ),
-    Mutant(
-        "settled-key-is-not-released",
-        "L",
-        "what waits for the key of a message that was settled waits for ever",
-        "emq/dispatch/endings.py",
-        "if message.key is not None and message.started_us:\n                self._free_key(group, message.key)",
-        "if message.key is not None and message.started_us:\n                pass",
-        "tests/integration/test_host_failures.py::test_a_retry_keeps_its_key_serial",
-    ),
-    Mutant(
-        "keys-of-a-volley-are-freed-later",
-        "P",
-        "when a handler has returned, a message of lower priority starts before the next one of the key",
-        "emq/dispatch/volley.py",
-        "                if message.key is None and volley.is_over:\n                    self._succeed_soon",
-        "                if volley.is_over:\n                    self._succeed_soon",
-        "tests/unit/test_dispatcher.py::test_in_a_volley_the_next_message_of_a_key_comes_before_those_of_lower_priority",
     ),
     Mutant(
         "waiting-message-is-finished-with-its-run",
@@ -104,35 +41,6 @@ MUTANTS = (
         "self.endings.finish_run(group, stint, message.offset + 1)",
         "tests/unit/test_dispatcher.py::"
         "test_messages_of_a_visit_are_finished_up_to_one_that_does_not_succeed_at_once[waits]",
-    ),
-    Mutant(
-        "failed-message-is-finished-with-its-run",
-        "L",
-        "a message that failed among others that succeeded counts as finished before its retry is stored",
-        "emq/dispatch/dispatcher.py",
-        "if message.offset != upto or message.priority != priority:",
-        "if message.offset > upto + 1 or message.priority != priority:",
-        "tests/unit/test_dispatcher.py::"
-        "test_messages_of_a_visit_are_finished_up_to_one_that_does_not_succeed_at_once[fails]",
-    ),
-    Mutant(
-        "gap-is-finished-with-a-run",
-        "L",
-        "of messages that end together, one that still runs between two others counts as finished",
-        "emq/dispatch/endings.py",
-        "                if message.offset != upto or message.priority != priority:",
-        "                if upto < 0 or message.priority != priority:",
-        "tests/unit/test_dispatcher.py::"
-        "test_a_message_whose_end_meets_a_bug_costs_those_that_end_with_it_nothing[in-volleys]",
-    ),
-    Mutant(
-        "only-one-message-of-a-volley-ends",
-        "L",
-        "of the messages of a group whose handlers return together, only the first one ends",
-        "emq/dispatch/volley.py",
-        "            messages.append(message)\n            return\n",
-        "            return\n",
-        "tests/unit/test_dispatcher.py::test_messages_that_wait_start_together_and_not_one_in_each_turn_of_the_event_loop",
     ),
     Mutant(
         "expired-batch-starts",
@@ -148,16 +56,6 @@ MUTANTS = (
         "test_what_has_outlived_its_time_is_a_dead_letter_and_uses_up_no_quota[in-batches]",
     ),
     Mutant(
-        "topic-fills-the-host",
-        "I",
-        "a topic starts more than its limit in flight",
-        "emq/groups/owned.py",
-        "room = self.limit - self.in_flight",
-        "room = self.limit",
-        "tests/integration/test_host_failures.py::"
-        "test_at_most_max_in_flight_handlers_of_a_topic_run_and_the_host_has_a_bound_too",
-    ),
-    Mutant(
         "slow-topic-takes-all-places",
         "I",
         "a topic may hold every free place of the host",
@@ -165,33 +63,5 @@ MUTANTS = (
         "return min(free, ALPHA * free - held)",
         "return free",
         "tests/unit/test_sharing.py::test_a_lone_topic_leaves_a_fifth_of_the_places_free",
-    ),
-    Mutant(
-        "crowd-piles-up",
-        "A",
-        "a topic that waits for places leaves something behind each time that it is looked at",
-        "emq/quota/places/sharing.py",
-        "if len(heap) > 2 * len(waiting) + 64:",
-        "if False:",
-        "tests/unit/test_sharing.py::test_a_crowd_that_is_looked_at_again_and_again_does_not_grow",
-    ),
-    Mutant(
-        "headers-are-not-counted",
-        "I",
-        "a host counts the payloads of its messages only, and megabytes of headers fill its memory",
-        "emq/storage/message.py",
-        "    m.size = stored + HEADER_MEMORY_BYTES * len(m.headers) if m.headers else stored",
-        "    m.size = len(m.payload)",
-        "tests/integration/test_labels.py::test_a_host_counts_headers_whatever_a_handler_makes_of_them",
-    ),
-    Mutant(
-        "known-by-one-message",
-        "I",
-        "a topic counts as quick once one of its messages has ended, however many hang",
-        "emq/quota/places/sharing.py",
-        "places = min(room(full_at, used, held), max(places, pace.proven))",
-        "places = room(full_at, used, held)",
-        "tests/integration/test_hung_starts.py::"
-        "test_topics_that_hang_for_nine_of_ten_messages_leave_their_rate_to_unknown_ones",
     ),
 )

@@ -37,13 +37,4 @@ MUTANTS = (
         "excluded.outcome <> ''",
         f"{RECORDS}::test_writing_a_record_again_changes_nothing[sqlite]",
     ),
-    Mutant(
-        "proof-charges-no-parents",
-        "Q",
-        "the proof counts no start against the limits of a resource's parents",
-        "services/emq_scheduling/records/proof.py",
-        "        at = pool.resources[at].parent\n",
-        "        at = None\n",
-        f"{PROOF}::test_parents_are_charged_for_all_their_children",
-    ),
 )

@@ -26,23 +26,4 @@ MUTANTS = (
         "",
         f"{_LOAD}::test_a_store_that_is_emptied_within_an_attempt_is_noticed_by_the_next_one",
     ),
-    Mutant(
-        "spark-write-looks-behind-what-a-queue-has-lost",
-        "D",
-        "a write looks for its rows from an end that the queue has lost, and publishes those before it twice",
-        "spark/emq_spark/source/publication.py",
-        "                await self._lower_tails(seen.ends)\n",
-        "",
-        "tests/spark/test_datasource_publication.py"
-        "::test_rows_published_to_a_queue_that_has_lost_its_last_messages_are_found",
-    ),
-    Mutant(
-        "spark-stream-trusts-a-restored-store",
-        "L",
-        "a stream does not look whether its last message is still there",
-        "spark/emq_spark/source/progress.py",
-        "    return {queue for queue, shown in found.items() if shown != at[queue].last}",
-        "    return set()",
-        f"{_REPLACED}::test_a_stream_over_a_restored_store_fails_by_name_or_reads_it_from_its_head[sqlite]",
-    ),
 )

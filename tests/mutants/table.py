@@ -24,16 +24,16 @@ runs the test of each, and fails if a mistake survives.
 
 The list is in the Python files of this folder, one for each subsystem. A mutant is a text that occurs once in a file of
 the product, and the text that takes its place. When you change that piece of code, say the mistake again in its new
-words; `tests/unit/test_mutants.py` tells you which. When you write a new mechanism, add the mistakes that would break
-it, the ones that you expect to survive first: a mistake that survives is a hole in the tests.
+words; `tests/unit/test_mutants.py` tells you which. When you write a new mechanism, add the mistake that would break it
+and that you expect to survive: a mistake that survives is a hole in the tests.
 
-The list holds mistakes that break a promise. For all others there are operators (`operators.py`): negate a condition,
-swap < and <= or other comparisons, replace a constant, drop a statement, return early. With `FILES`, `make mutants`
-plants each of them at each place in these files, and runs those tests of `BY` that run the changed line. It prints
-SURVIVED where all of them pass: a test is missing there, or the change changes nothing. `ALL=1` runs all these tests,
-to see which mistakes a test catches alone. `python -m support.coverage_map` (in `tests/`) prints tests that run no line
-of the product alone; give it the output of `ALL=1 JSON=1` as `--kills`, and it leaves out those that catch a mistake
-alone.
+The list holds one mistake for each mechanism that keeps a promise. For variants of these, and for all other mistakes,
+there are operators (`operators.py`): negate a condition, swap < and <= or other comparisons, replace a constant, drop a
+statement, return early. With `FILES`, `make mutants` plants each of them at each place in these files, and runs those
+tests of `BY` that run the changed line. It prints SURVIVED where all of them pass: a test is missing there, or the
+change changes nothing. `ALL=1` runs all these tests, to see which mistakes a test catches alone.
+`python -m support.coverage_map` (in `tests/`) prints tests that run no line of the product alone; give it the output of
+`ALL=1 JSON=1` as `--kills`, and it leaves out those that catch a mistake alone.
 
 Those of `checking` are mistakes in the checkers of a trail, which then pass over what breaks the promise. A checker
 counts only if a fault that is planted in a trail makes it fail.

@@ -24,16 +24,12 @@ def test_each_mutant_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=[m.name for m in ALL])
-def test_a_mutant_fits_into_the_code_in_exactly_one_place(mutant: Mutant) -> None:
+def test_a_mutant_fits_into_the_code_in_exactly_one_place_and_its_test_is_there(mutant: Mutant) -> None:
     text = (ROOT / mutant.file).read_text(encoding="utf-8")
     changed = mutant.planted(text)
     assert changed != text
     if mutant.file.endswith(".py"):
         compile(changed, mutant.file, "exec")
-
-
-@pytest.mark.parametrize("mutant", ALL, ids=[m.name for m in ALL])
-def test_the_test_that_a_mutant_names_is_there(mutant: Mutant) -> None:
     if mutant.caught_by == SIMULATION:
         return
     file, *places = mutant.caught_by.split("::")
