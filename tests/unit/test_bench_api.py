@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import aiohttp
 import pytest
 
-from bench.engine.api import Caller, CpuLog, calling
+from bench.engine.api import Caller, calling
 
 
 @pytest.mark.parametrize("at_once", [1, 7])
@@ -29,19 +28,3 @@ async def test_each_call_is_timed_once_and_each_failure_counted(at_once: int) ->
     assert found.failed == 10
     assert most == at_once
     assert found.per_s > 0
-
-
-async def test_the_cpu_of_a_span_is_that_of_the_span() -> None:
-    async with CpuLog() as log:
-        await asyncio.sleep(0.05)
-        began = time.monotonic()
-        until = time.process_time() + 0.1
-        while time.process_time() < until:
-            pass
-        ended = time.monotonic()
-        await asyncio.sleep(0.05)
-        rested = time.monotonic()
-        await asyncio.sleep(0.05)
-        idle = time.monotonic()
-    assert 0.1 <= log.between(began, ended) <= 0.2
-    assert log.between(rested, idle) <= 0.05

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from bench.engine.waiting import Cost, compared, in_tasks, made
+from bench.engine.waiting import in_tasks, made
 from bench.support.stage import unlimited_topics
 from emq.storage.message import Message
 
@@ -33,12 +33,3 @@ async def test_the_bare_loop_has_one_task_for_each_message_and_so_many_at_once(m
     assert len(tasks) == 50
     assert most_running == min(most, 50)
     assert running == 0
-
-
-def test_each_host_is_compared_with_the_bare_loop_of_its_own_round() -> None:
-    bares, hosts = [Cost(1.0, 2.0), Cost(2.0, 2.0), Cost(9.0, 3.0)], [Cost(4.0, 4.0), Cost(4.0, 5.0), Cost(10.0, 4.0)]
-    figures = compared("t", bares, [Cost(bare.us / 2, 1.0) for bare in bares], hosts)
-    assert (figures["t_ratio"], figures["t_cpu_ratio"]) == (0.5, 0.5)
-    assert figures["t_same_ratio"] == 0.25
-    assert figures["t_per_s"] == 250_000
-    assert (figures["t_cpu_us"], figures["t_bare_cpu_us"]) == (4.0, 2.0)
