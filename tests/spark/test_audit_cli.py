@@ -61,15 +61,9 @@ def test_a_void_proof_is_told_with_its_reasons_and_exit_status_3(spark: SparkSes
     ("line", "text"),
     [
         ("audit nowhere", "there is no trail directory '{here}/nowhere'"),
-        ("audit trail --ledger trail", "ledger directory '{here}/trail' holds no run=..."),
-        (
-            "audit trail --crashed host-7",
-            "there is no source 'host-7' that could have crashed; the sources are host-0, host-1",
-        ),
         ("audit trail --topics none.toml", "topics 'none.toml' cannot be read"),
         ("audit trail --report no/out.html", "report 'no/out.html' cannot be written"),
         ("audit trail --findings .", "findings '.' holds "),
-        ("audit trail --ledger ledger --run other", "there is no run 'other' in '{here}/ledger'; it has made-up"),
     ],
 )
 def test_wrong_options_end_in_one_line(spark: SparkSession, made: Path, line: str, text: str) -> None:

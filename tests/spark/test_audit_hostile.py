@@ -95,10 +95,7 @@ def tell(directory: Path) -> tuple[list[Topic], StoreView]:
     for plant in EXPECTED:
         told = Told.of(plant, name_of(plant))
         topics.append(topic(plant, told))
-        queued = given[plant].get("still_queued", [])
-        lane = {row["id"] for row in told.rows if row["event"] == events.RETRIED}
-        store.waiting += [(told.topic, name) for name in queued if name in lane]
-        store.add(told.rows, [name for name in queued if name not in lane])
+        store.add(told.rows, given[plant].get("still_queued", []))
         together.rows += told.rows
         together.idle |= told.idle
         assert not told.killed

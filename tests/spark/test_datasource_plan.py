@@ -73,12 +73,6 @@ def test_options_are_taken_in_any_case_and_what_spark_adds_is_left_alone() -> No
     assert (found.settings.store, found.topics) == ("redis://localhost", "a*")
 
 
-def test_every_option_has_a_default_and_a_meaning() -> None:
-    fields = {f.name for f in so.dataclasses.fields(so.Options)} | {"store", "database", "environment"}
-    assert fields - {"settings"} == set(so.OPTIONS)
-    assert all(option.meaning for option in so.OPTIONS.values())
-
-
 def test_columns_that_cannot_be_are_named() -> None:
     def chosen(columns: str) -> str:
         return source_schema.chosen(so.parse({**STORE, "columns": columns}))

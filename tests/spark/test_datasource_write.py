@@ -170,13 +170,6 @@ def test_a_stream_is_published_once_through_crashes_between_publish_and_commit(
     assert payloads(data, "to") == Counter(range(150))
 
 
-def test_a_paced_write_keeps_its_pace(spark: SparkSession, data: Data) -> None:
-    data.create("t", 150)
-    save(numbers(spark, 100, 1), data, topic="t", per_second=200)
-    times = sorted(m.published_us for m in data.messages("t"))
-    assert times[-1] - times[0] > 300_000
-
-
 def test_what_cannot_be_published_is_refused_in_a_line(spark: SparkSession, data: Data) -> None:
     data.create("t", 150)
     frame = numbers(spark, 10, 1)

@@ -157,16 +157,6 @@ def test_a_source_knows_how_many_messages_it_has_whatever_bursts_and_days_do() -
         assert len({m.seq for m in mine}) == len(mine)
 
 
-def test_a_burst_of_a_small_share_comes_to_one_tenant() -> None:
-    counts = Counter(
-        m.topic
-        for m in synthetic(
-            'name = "t-{n}"\ncount = 3\nqps = 30.0\nbursts = [{ from_s = 0, for_s = 10, factor = 3, share = 0.1 }]'
-        )
-    )
-    assert [counts[f"t-{n}"] for n in (1, 2, 3)] == pytest.approx([300, 100, 100], abs=1)
-
-
 def test_priorities_keys_and_delays_have_their_shares() -> None:
     messages = synthetic(FULL, duration_s=30)
     share = len(messages) / 100
@@ -266,10 +256,6 @@ def test_what_is_written_to_the_file_meanwhile_is_no_part_of_the_load(tmp_path: 
     source = Replayed(plan, None, found, "run", 0, 1)
     assert len(made(source)) == source.rows == 10
     assert load_replay.survey(plan, None).checksum != found.checksum
-
-
-def test_a_replay_may_be_cut_short(tmp_path: Path) -> None:
-    assert len(replayed(replay(lines(tmp_path / "rows.jsonl", ROWS)), duration_s=5.0)) == 10
 
 
 def test_the_flights_of_the_demonstration_can_be_replayed() -> None:

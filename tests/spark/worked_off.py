@@ -18,6 +18,9 @@ class Store:
         self.dead: list[tuple[str, str]] = []
 
     def add(self, rows: list[Row], queued: list[str]) -> None:
+        """Add a story, of which the messages `queued` still wait: in the lane, if they were put back there."""
+        lane = {row["id"] for row in rows if row["event"] == events.RETRIED}
+        self.waiting += [(rows[0]["topic"], name) for name in queued if name in lane]
         tails: dict[tuple[str, int, int], int] = defaultdict(int)
         waits: dict[tuple[str, int, int], int] = {}
         died: dict[tuple[str, str], int] = defaultdict(int)
@@ -26,7 +29,7 @@ class Store:
             offset = row["offset"] if row["event"] in (events.PUBLISHED, events.STARTED) else None
             if offset is not None and offset >= 0:
                 tails[queue] = max(tails[queue], offset + 1)
-                if row["id"] in queued:
+                if row["id"] in queued and row["id"] not in lane:
                     waits[queue] = offset
             died[row["topic"], row["id"]] += (row["event"] == events.DEAD) - (row["event"] == events.REPLAYED)
         for queue, tail in tails.items():

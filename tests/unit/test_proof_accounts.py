@@ -43,13 +43,6 @@ def test_one_message_delivered_twice_is_found_and_may_be_allowed(story: Story) -
     assert prove(story.directory, Expectations(still_queued=0, duplicates_allowed=1)).ok
 
 
-def test_a_message_that_is_dead_twice_is_found(story: Story) -> None:
-    deliveries = [Delivery("a", 10, 11, outcome="dead"), Delivery("a", 20, 21, outcome="dead", source="next")]
-    proof = tell(story, deliveries)
-    assert broken(proof) == "X"
-    assert proof.dead_twice.examples == ("shop/a became a dead letter 2 times",)
-
-
 def test_deaths_of_messages_that_were_published_before_the_trail_began_count(story: Story) -> None:
     story.deliver(Delivery("a", 10, 11, outcome="dead"))
     for name in "bcd":  # they died before the trail began, too
@@ -135,26 +128,3 @@ def test_messages_dropped_or_recalled_on_purpose_are_not_lost(story: Story) -> N
     proof = story.prove()
     assert proof.ok, proof
     assert (proof.dropped, proof.delivered) == (3, 17)
-
-
-def test_a_replayed_dead_letter_may_die_again_but_not_vanish(story: Story) -> None:
-    dies = [Delivery(name, 10 + i, 11 + i, outcome="dead", offset=i) for i, name in enumerate("abc")]
-    story.publish(*dies).deliver(*dies)
-    story.trail().record(events.Replayed(T0_US + 100 * MS, "shop", 0, 0, "a"))
-    story.trail().record(events.Replayed(T0_US + 100 * MS, "shop", 0, 0, "b"))
-    story.trail().record(events.Replayed(T0_US + 100 * MS, "shop", 0, 0, "c"))
-    story.deliver(Delivery("a", 200, 201, offset=-1, outcome="dead"), Delivery("b", 210, 211, offset=-1))
-    proof = story.prove()
-    assert (broken(proof), proof.lost.examples) == ("L", ("shop/c",))
-    assert (proof.dead, proof.delivered) == (1, 1)
-
-
-def test_what_came_in_the_place_of_a_forgotten_message_can_be_lost(story: Story) -> None:
-    gone, early = Delivery("gone", 3, None, offset=2), Delivery("early", 1, None, offset=1)
-    story.publish(early, gone)
-    story.trail("producer").record(events.Published(T0_US + 10, "shop", 0, ["new"], 0, T0_US, [2]))
-    story.trail().record(events.Lost(T0_US + 20, "shop", 0, 0, 2, 3))
-    story.trail("producer").record(events.Published(T0_US + 30, "shop", 0, ["late"], 0, T0_US, [3]))
-    proof = story.prove()
-    assert proof.lost_by_store == 1
-    assert set(proof.lost.examples) == {"shop/early", "shop/late", "shop/new"}

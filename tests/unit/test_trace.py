@@ -23,7 +23,7 @@ from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.message import Message
 from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
 from emq.topics.model import Kind, State, Topic, TopicOptions, split
-from emq.trail import NullTrail, events
+from emq.trail import events
 from emq.trail.events import Event
 from emq.trail.writer import Trail
 from emq_trace import facts, timeline
@@ -61,98 +61,86 @@ def text(found: Facts) -> str:
 # ------------------------------------------------------------------------------------------------------------- reasons
 
 
-def test_a_message_that_nothing_holds_back_is_next_at_its_groups_rate() -> None:
-    [reason] = why(known())
-    assert reason.name is Name.RATE
-    assert reason.until_ms == NOW_MS + 50
-    assert "nothing is ahead" in reason.text
-    assert "20 a second" in reason.text
+PAUSED = split(Topic("shop", 20.0, state=State.PAUSED))
+FULL = Consumer("host-2", in_flight=8, limit=8)
+MEMBER = Consumer("host-2-1", in_flight=8, limit=8)
+RUNNING = Running("host-1", NOW_MS - 3_000, 2, live=True)
+LATER = dataclasses.replace(LANE, due_ms=NOW_MS + 90_000, ahead=5, above=5)
+RETRY = dataclasses.replace(LANE, due_ms=NOW_MS + 9_500, attempt=2, error="TimeoutError")
+ABOVE = dataclasses.replace(QUEUED, above=1)
+DEAD = dataclasses.replace(LANE, state=facts.State.DEAD, error="HTTP 410", since_ms=NOW_MS)
+
+REASONS: dict[str, tuple[Facts, list[str], str]] = {
+    "nothing ahead": (known(), ["rate"], "nothing is ahead"),
+    "many ahead": (
+        known(dataclasses.replace(QUEUED, ahead=200)),
+        ["rate"],
+        "200 unfinished messages ahead of it in its queue",
+    ),
+    "priority above": (
+        known(dataclasses.replace(QUEUED, ahead=20, above=40)),
+        ["priority above it", "rate"],
+        "40 more urgent messages of its group before it",
+    ),
+    "weighted": (
+        known(ABOVE, options(priority_policy="weighted", weights=(3, 2, 1))),
+        ["priority above it"],
+        "1 more urgent message of its group sharing the quota with it by weights",
+    ),
+    "the only host is full": (
+        known(consumers=(FULL,)),
+        ["in-flight limit", "rate"],
+        "8 of at most 8 messages in flight on host-2",
+    ),
+    "another host is full": (known(consumers=(HOST, FULL)), ["rate"], ""),
+    "the owner is full": (known(consumers=(HOST, FULL), owner="host-2"), ["in-flight limit", "rate"], ""),
+    "a member of the owner is full": (known(consumers=(HOST, MEMBER), owner="host-2"), ["in-flight limit", "rate"], ""),
+    "paused": (known(topic=PAUSED), ["paused"], "emq topic resume shop"),
+    "no host": (known(hosts=0, consumers=()), ["no owner"], "no host is running"),
+    "no consumer": (known(consumers=()), ["no owner"], "no live host consumes topic 'shop'"),
+    "no handler": (known(consumers=(HOST._replace(bound=False),)), ["no owner"], "no handler is bound"),
+    "a host did not tell all its topics": (known(consumers=(), complete=False), ["rate"], ""),
+    "cut off": (
+        known(consumers=(HOST._replace(unreachable="connection refused"),)),
+        ["unreachable", "rate"],
+        "host-1: connection refused",
+    ),
+    "not due": (known(LATER), ["not due"], "in 90 s"),
+    "not due, and no host": (known(LATER, hosts=0, consumers=()), ["not due", "no owner"], ""),
+    "due now": (known(dataclasses.replace(LANE, due_ms=NOW_MS)), ["rate"], ""),
+    "of a schedule": (known(dataclasses.replace(LATER, recurring=True)), ["not due"], "again and again"),
+    "retry": (
+        known(RETRY, failure=Failure(1, NOW_MS, NOW_MS + 9_500, "TimeoutError")),
+        ["retry"],
+        "in 9.5 s; then attempt 2",
+    ),
+    "retry without a trail": (known(RETRY), ["retry"], ""),
+    "retry as asked for": (
+        known(dataclasses.replace(RETRY, error="later"), failure=Failure(1, NOW_MS, NOW_MS + 60_000, "later")),
+        ["retry"],
+        "its handler failed (later) and asked to wait",
+    ),
+    "running": (known(running=RUNNING), ["running"], "attempt 2 runs on host-1 since 3 s"),
+    "running on a host that is gone": (known(running=RUNNING._replace(live=False)), ["running"], "that host is gone"),
+    "claimed": (known(dataclasses.replace(LANE, state=facts.State.CLAIMED)), ["claimed"], ""),
+    "dead": (known(DEAD), ["dead"], "(HTTP 410); put it back with: emq dead replay shop --identity m1"),
+    "nowhere": (known(None), [], ""),
+    "finished": (known(dataclasses.replace(QUEUED, state=facts.State.FINISHED)), [], ""),
+}
 
 
-def test_rate_says_how_many_are_ahead_and_about_how_long() -> None:
-    [reason] = why(known(dataclasses.replace(QUEUED, ahead=200)))
-    assert (reason.name, reason.until_ms) == (Name.RATE, NOW_MS + 10_000)
-    assert "200 unfinished messages ahead of it in its queue" in reason.text
-    assert "about 10 s" in reason.text
+@pytest.mark.parametrize(("found", "reasons", "said"), REASONS.values(), ids=REASONS)
+def test_each_reason_for_which_a_message_waits_is_named(found: Facts, reasons: list[str], said: str) -> None:
+    assert names(found) == reasons
+    assert said in text(found)
 
 
-def test_a_rate_below_one_a_second_is_told_by_its_window() -> None:
-    [reason] = why(known(topic=split(Topic("shop", 0.1))))
-    assert reason.until_ms == NOW_MS + 10_000
-
-
-def test_priority_above_counts_what_goes_first() -> None:
+def test_what_holds_a_message_back_ends_at_a_time() -> None:
+    assert why(known())[0].until_ms == NOW_MS + 50
+    assert why(known(topic=split(Topic("shop", 0.1))))[0].until_ms == NOW_MS + 10_000
     both = why(known(dataclasses.replace(QUEUED, ahead=20, above=40)))
-    assert [(r.name, r.until_ms) for r in both] == [(Name.PRIORITY, NOW_MS + 2_000), (Name.RATE, NOW_MS + 3_000)]
-    assert "40 more urgent messages of its group before it" in both[0].text
-    shared = known(dataclasses.replace(QUEUED, above=1), options(priority_policy="weighted", weights=(3, 2, 1)))
-    assert "1 more urgent message of its group sharing the quota with it by weights" in text(shared)
-
-
-def test_in_flight_limit_is_that_of_the_groups_owner() -> None:
-    full = Consumer("host-2", in_flight=8, limit=8)
-    assert names(known(consumers=(full,))) == ["in-flight limit", "rate"]
-    assert "8 of at most 8 messages in flight on host-2" in text(known(consumers=(full,)))
-    assert names(known(consumers=(HOST, full))) == ["rate"]
-    assert names(known(consumers=(HOST, full), owner="host-2")) == ["in-flight limit", "rate"]
-    member = Consumer("host-2-1", in_flight=8, limit=8)
-    assert names(known(consumers=(HOST, member), owner="host-2")) == ["in-flight limit", "rate"]
-
-
-def test_paused_says_how_to_go_on() -> None:
-    paused = split(Topic("shop", 20.0, state=State.PAUSED))
-    assert names(known(topic=paused)) == ["paused"]
-    assert "emq topic resume shop" in text(known(topic=paused))
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"hosts": 0, "consumers": ()}, "no host is running"),
-        ({"consumers": ()}, "no live host consumes topic 'shop'"),
-        ({"consumers": (HOST._replace(bound=False),)}, "no handler is bound"),
-    ],
-)
-def test_no_owner_says_what_is_missing(more: dict[str, Any], said: str) -> None:
-    assert names(known(**more)) == ["no owner"]
-    assert said in text(known(**more))
-
-
-def test_a_host_that_did_not_tell_all_its_topics_may_be_the_owner() -> None:
-    assert names(known(consumers=(), complete=False)) == ["rate"]
-
-
-def test_a_host_cut_off_from_its_store_is_named() -> None:
-    cut = HOST._replace(unreachable="connection refused")
-    assert names(known(consumers=(cut,))) == ["unreachable", "rate"]
-    assert "host-1: connection refused" in text(known(consumers=(cut,)))
-
-
-def test_not_due_says_until_when_and_leaves_out_what_matters_later() -> None:
-    later = dataclasses.replace(LANE, due_ms=NOW_MS + 90_000, ahead=5, above=5)
-    assert names(known(later)) == ["not due"]
-    assert why(known(later))[0].until_ms == NOW_MS + 90_000
-    assert "in 90 s" in text(known(later))
-    assert names(known(later, hosts=0, consumers=())) == ["not due", "no owner"]
-    assert names(known(dataclasses.replace(LANE, due_ms=NOW_MS))) == ["rate"]
-    assert "again and again" in text(known(dataclasses.replace(later, recurring=True)))
-
-
-def test_a_retry_waits_for_its_backoff() -> None:
-    place = dataclasses.replace(LANE, due_ms=NOW_MS + 9_500, attempt=2, error="TimeoutError")
-    failure = Failure(1, NOW_MS, NOW_MS + 9_500, "TimeoutError")
-    assert names(known(place, failure=failure)) == ["retry"]
-    said = text(known(place, failure=failure))
-    assert said.startswith("it failed (TimeoutError); backoff until ")
-    assert said.endswith("in 9.5 s; then attempt 2")
-    assert names(known(place)) == ["retry"], "the lane tells as much without a trail"
-
-
-def test_a_retry_that_its_handler_asked_for_says_so() -> None:
-    place = dataclasses.replace(LANE, due_ms=NOW_MS + 60_000, attempt=2, error="later")
-    assert "its handler failed (later) and asked to wait" in text(
-        known(place, failure=Failure(1, NOW_MS, NOW_MS + 60_000, "later"))
-    )
+    assert [reason.until_ms for reason in both] == [NOW_MS + 2_000, NOW_MS + 3_000]
+    assert why(known(LATER))[0].until_ms == NOW_MS + 90_000
 
 
 @pytest.mark.services
@@ -163,21 +151,6 @@ def test_a_push_that_failed_waits_for_its_endpoint(wait_s: int, said: str) -> No
     pushed = known(place, options(attributes={"push.url": "http://h"}), failure=Failure(1, NOW_MS, due_ms, "HTTP 503"))
     assert names(pushed) == ["breaker"]
     assert f"its endpoint failed (HTTP 503){said}" in text(pushed)
-
-
-def test_running_names_the_host_and_whether_it_is_gone() -> None:
-    running = Running("host-1", NOW_MS - 3_000, 2, live=True)
-    assert names(known(running=running)) == ["running"]
-    assert "attempt 2 runs on host-1 since 3 s" in text(known(running=running))
-    assert "that host is gone" in text(known(running=running._replace(live=False)))
-
-
-def test_what_is_claimed_dead_or_nowhere_is_told_apart() -> None:
-    assert names(known(dataclasses.replace(LANE, state=facts.State.CLAIMED))) == ["claimed"]
-    dead = dataclasses.replace(LANE, state=facts.State.DEAD, error="HTTP 410", since_ms=NOW_MS)
-    assert names(known(dead)) == ["dead"]
-    assert "(HTTP 410); put it back with: emq dead replay shop --identity m1" in text(known(dead))
-    assert names(known(None)) == names(known(dataclasses.replace(QUEUED, state=facts.State.FINISHED))) == []
 
 
 # ------------------------------------------------------------------------------------------------------------ timeline
@@ -493,19 +466,6 @@ def test_an_id_in_several_topics_asks_which(emq: Shell, monkeypatch: pytest.Monk
     trail.close()
     emq("topic create other --qps 1")
     assert "is in the topics a, b; add --topic" in emq.refused(f"trace {CONTENT}")
-
-
-def test_a_replay_is_recorded(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EMQ_TRAIL", "trail")
-    emq("topic create shop --qps 20")
-
-    async def bury() -> None:
-        async with App(trail=NullTrail()) as made:
-            await made.store.lanes.add([in_lane(1, 0)._replace(reason="HTTP 503")])
-
-    asyncio.run(bury())
-    emq("dead replay shop")
-    assert [e["event"] for e in json.loads(emq("trace m1 --json"))["events"]] == ["replayed"]
 
 
 async def test_each_replayed_letter_is_recorded_once_it_is_put_back() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,23 +54,6 @@ def test_the_sms_platform_sends_codes_before_a_flood(tmp_path: Path) -> None:
     chart = ElementTree.parse(tmp_path / "sms-platform.svg")
     assert len(list(chart.iter())) > 200
     assert [path.name for path in tmp_path.iterdir()] == ["sms-platform.svg"]
-
-
-def test_the_sms_platform_keeps_its_file_for_the_command_line(tmp_path: Path) -> None:
-    ended = run("sms_platform.py", tmp_path, "--seconds", "4", "--keep", "kept", "--chart", "day.svg")
-    assert ended.returncode == 0, ended.stdout[-2_000:] + ended.stderr
-    assert re.search(r"^utilisation in these seconds: \d", ended.stdout, re.MULTILINE)
-    assert re.search(r"^  held    no limit exceeded$", ended.stdout, re.MULTILINE)
-    assert "█" in ended.stdout
-    verified = subprocess.run(
-        [sys.executable, "-m", "emq_cli", "scheduling", "verify", "sms", "--store", "sqlite:///kept/emq.db"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def test_model_calls_settle_what_they_really_used(tmp_path: Path) -> None:

@@ -43,24 +43,9 @@ async def test_what_kept_to_its_limits_is_proved(
     assert counted == [2, 4]
 
 
-async def test_a_lowered_limit_holds_for_what_started_after_it(
-    database: Database, environment: str, log: EndLog
-) -> None:
-    await written(log, end("a", started_s=1, version=1), end("b", started_s=1.5, version=2))
-    proof = await verify(database, environment, "sms")
-    assert not proof.holds
-    [limit] = proof.limits
-    assert (limit.over_s, limit.peak, limit.amount) == (1, 2, 1)
-
-
 async def test_a_task_that_ended_twice_is_named(database: Database, environment: str, log: EndLog) -> None:
     await written(log, end("a", started_s=1), end("a", started_s=9), end("b", started_s=5))
     # The same id in another type, or a retry, is not a second end.
     await written(log, end("b", started_s=3, type="other"), end("b", ends.FAILED, started_s=4))
     proof = await verify(database, environment, "sms")
     assert (proof.ended_twice, list(proof.twice), proof.holds) == (1, ["a"], False)
-
-
-async def test_a_pool_without_records_proves_nothing_wrong(database: Database, environment: str) -> None:
-    proof = await verify(database, environment, "nowhere")
-    assert (proof.attempts, proof.since_us, list(proof.limits), proof.holds) == (0, 0, [], True)

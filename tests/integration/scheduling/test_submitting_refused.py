@@ -7,7 +7,6 @@ import datetime
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -90,26 +89,6 @@ async def test_a_type_that_was_just_added_is_known(scheduling: Scheduling) -> No
     types = {**POOL.types, "new": TaskType()}
     await scheduling.pools.put(msgspec.structs.replace(POOL, types=types, resources={"r": resource}))
     receipt = await scheduling.submit("p", "new", b"x")
-    assert (await scheduling.result("p", receipt.id)).state == "done"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ({"zone": "Mars/Phobos"}, "zone 'Mars/Phobos' is not known"),
-        ({"deadline_s": float("nan")}, "deadline_s nan must be"),
-        ({"costs": {"token": 5.0}}, "limit 'token', which is not known; the pool has requests"),
-        ({"costs": {"requests": -5.0}}, "must be a finite number"),
-    ],
-)
-async def test_what_means_nothing_is_refused(scheduling: Scheduling, arguments: dict[str, Any], complaint: str) -> None:
-    for kind in ("quick", "office"):
-        with pytest.raises(errors.InvalidMessage, match=complaint):
-            await scheduling.submit("p", kind, b"x", **arguments)
-
-
-async def test_a_task_may_bring_a_zone_and_a_deadline(scheduling: Scheduling) -> None:
-    receipt = await scheduling.submit("p", "quick", b"x", zone="Asia/Tokyo", deadline_s=20)
     assert (await scheduling.result("p", receipt.id)).state == "done"
 
 

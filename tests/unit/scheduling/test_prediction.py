@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import datetime
 import math
-import time
 
 import pytest
 
-from emq_scheduling.forecast.prediction import Predictor, forecast, predicted_waits
+from emq_scheduling.forecast.prediction import forecast, predicted_waits
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import rules
 from emq_scheduling.records.snapshot import PoolState
@@ -216,29 +215,3 @@ def test_a_type_that_no_resource_takes_does_not_disturb_the_others() -> None:
     odd = Pool("p", resources=pool.resources, types={**pool.types, "odd": URGENT})
     found = waits(odd, {"odd": 5, "urgent": 100})
     assert found == {"odd": math.inf, "urgent": near(10), "later": near(10)}
-
-
-def a_thousand() -> Pool:
-    """A thousand resources of which no two are equal, under 20 accounts."""
-    kinds = "abcde"
-    resources = {f"account-{i}": Resource(limits=(per_second(100 + i),)) for i in range(20)}
-    for i in range(1000):
-        takes: dict[str, dict[str, float]] = {kinds[i % 5]: {}, kinds[(i // 5) % 5]: {}}
-        resources[f"r-{i}"] = Resource(parent=f"account-{i % 20}", limits=(per_second(10 + i / 1000),), takes=takes)
-    return checked(Pool("p", resources=resources, types={k: TaskType(priority=n) for n, k in enumerate(kinds)}))
-
-
-def test_a_thousand_different_resources_are_predicted_in_a_moment() -> None:
-    pool = a_thousand()
-    predictor = Predictor(pool)
-    waiting = dict.fromkeys("abcde", 20_000)
-    state = PoolState(AT, waiting, dict.fromkeys("abcde", 50.0))
-    spent = []
-    for _ in range(5):
-        began = time.process_time()
-        found = predictor.waits(state, AT)
-        spent.append(time.process_time() - began)
-    assert min(spent) < 0.06  # 10 ms on a quiet machine
-    assert 0 < found["a"] < found["e"] < math.inf
-    # The accounts let 2,190 a second start. The last type waits for all 100,000, and for what comes before.
-    assert found["e"] == pytest.approx(100_000 / (2190 - 4 * 50), rel=0.15)

@@ -1,7 +1,4 @@
-"""Faults that a single slot, queue, dead letter or segment tells of: planted in a clean run, and found by the audit.
-
-`tests/unit/test_histories.py` plants those of a single message, `test_audit_hostile.py` those of owners.
-"""
+"""Segments that were spoiled void the proof, and what is lawful in them does not; queues that are gone are found."""
 
 from __future__ import annotations
 
@@ -20,104 +17,6 @@ from test_audit import findings, run
 
 from emq.trail import events, segments
 from emq_spark.audit.offset_audit import Audit
-
-Planter = Callable[[Story], None]
-
-
-def passed_over_by_the_former_owner(story: Story) -> None:
-    """The next owner starts a message below the last one that the former owner started before it let go."""
-    topic, group = "tenant-0005", 0
-    former, later = (story.of(topic, group, events.STARTED, epoch=epoch, priority=2, attempt=1) for epoch in (1, 2))
-    later_us = T0_US + 3 * S + 985_000 - former[-3]["time_us"]
-    for row in story.of(topic, group, id=former[-3]["id"]):
-        row |= {"source": later[0]["source"], "time_us": row["time_us"] + later_us}
-        row["epoch"] = row["epoch"] and later[0]["epoch"]
-
-
-def two_of_a_slot_at_a_time(story: Story) -> None:
-    first = story.of(audit_story.MERGES, 0, events.SETTLED)[0]
-    first["time_us"] += 250_000
-
-
-def two_at_one_offset(story: Story) -> None:
-    first, second = [row for row in story.sent if (row["topic"], row["group"]) == ("tenant-0007", 0)][:2]
-    second |= {"offset": first["offset"], "priority": first["priority"]}
-    for row in story.of("tenant-0007", 0, id=second["id"]):
-        row |= {"offset": first["offset"] if row["offset"] != -1 else -1, "priority": first["priority"]}
-
-
-def dead_again_after_a_replay_and_its_letter_is_gone(story: Story) -> None:
-    """It was published, and died for the first time, before the trail began."""
-    story.extra("tenant-0007", 1, "an old one", T0_US + S + 985_000)
-    start, end = story.trail[-2:]
-    story.sent.pop()
-    end |= {"event": events.DEAD, "reason": f"{events.REJECTED}no"}
-    story.trail.append({**end, "event": events.REPLAYED, "time_us": start["time_us"] - 10_000, "source": "cli"})
-
-
-def delivered_and_among_the_dead(story: Story) -> None:
-    settled = story.of("tenant-0004", 3, events.SETTLED)[0]
-    story.dead.append(("tenant-0004", settled["id"]))
-
-
-def a_dead_letter_twice(story: Story) -> None:
-    dead = story.of("tenant-0005", 4, events.DEAD)[0]
-    story.dead.append((dead["topic"], dead["id"]))
-
-
-def a_dead_letter_that_nobody_published(story: Story) -> None:
-    story.dead.append(("tenant-0006", "from nowhere"))
-
-
-def dropped_although_its_topic_refuses(story: Story) -> None:
-    like = story.of("tenant-0006", 4, events.STARTED)[0]
-    gone = {"event": events.DROPPED, "id": None, "offset": 900, "until": 903, "attempt": None, "reason": "max_length"}
-    story.trail.append({**like, **gone})
-
-
-def a_number_twice_in_the_ledger(story: Story) -> None:
-    story.sent[1]["seq"] = story.sent[0]["seq"]
-
-
-PLANTED: tuple[tuple[Planter, str, str, str | None, int | None], ...] = (
-    (passed_over_by_the_former_owner, "O", "two owners", "tenant-0005", 0),
-    (two_of_a_slot_at_a_time, "K", "overlap", audit_story.MERGES, 0),
-    (two_at_one_offset, "M", "two at one offset", "tenant-0007", 0),
-    (dead_again_after_a_replay_and_its_letter_is_gone, "X", "not among the dead", "tenant-0007", 1),
-    (delivered_and_among_the_dead, "X", "delivered and among the dead", "tenant-0004", 3),
-    (a_dead_letter_twice, "X", "several dead letters", "tenant-0005", 4),
-    (a_dead_letter_that_nobody_published, "X", "unknown dead letter", "tenant-0006", None),
-    (dropped_although_its_topic_refuses, "L", "dropped", "tenant-0006", 4),
-    (a_number_twice_in_the_ledger, "E", "a number twice", None, None),
-)
-
-
-@pytest.fixture(scope="module")
-def planted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Audit, Path]:
-    directory = tmp_path_factory.mktemp("planted")
-    story = audit_story.clean(directory / "made")
-    for planter, *_ in PLANTED:
-        planter(story)
-    return run(spark, story, directory), directory
-
-
-@pytest.mark.parametrize(
-    ("planter", "promise", "kind", "topic", "group"), PLANTED, ids=[f"{p[1]}-{p[0].__name__}" for p in PLANTED]
-)
-def test_a_planted_fault_is_found(
-    planted: tuple[Audit, Path], planter: Planter, promise: str, kind: str, topic: str, group: int | None
-) -> None:
-    assert (promise, kind, topic, group) in findings(planted[1])
-
-
-def test_nothing_is_found_but_what_was_planted(planted: tuple[Audit, Path]) -> None:
-    result, directory = planted
-    expected = {(promise, kind, topic, group) for _, promise, kind, topic, group in PLANTED}
-    assert findings(directory) == expected
-    assert len(result.flaws) == 1, result.flaws
-
-
-# ---------------------------------------------------------------------------------------------------------- segments
 
 
 def _segment(directory: Path, source: str, seq: int) -> Path:
