@@ -54,7 +54,6 @@ def test_a_load_through_a_kill_and_a_join_passes_the_audit(
     ("arguments", "said"),
     [
         (["--hosts", "1"], "hosts"),
-        (["--duration", "soon"], "'soon' is not a duration"),
         (["nowhere.toml"], "nowhere.toml"),
         (["--keep", "{full}"], "is not empty; name a new one"),
         (["--report", "{full}/nowhere/trial.html"], "there is no such directory; make it"),
