@@ -47,9 +47,9 @@ def page(subsystems: Mapping[str, Sequence[Mutant]]) -> str:
     lines = [f"There are {len(mutants)} mutants. The promises:", ""]
     for letter, words in PROMISES.items():
         lines.append(f"- {letter}: {words} ({sum(m.promise == letter for m in mutants)} mutants)")
+    lines += ["", "| subsystem | mutant | promise | mistake | file | caught by |", "|---|---|---|---|---|---|"]
     for name, part in subsystems.items():
-        lines += ["", f"## {name}", "", "| mutant | promise | mistake | file | caught by |", "|---|---|---|---|---|"]
-        lines += [f"| {m.name} | {m.promise} | {m.mistake} | `{m.file}` | {_by(m)} |" for m in part]
+        lines += [f"| {name} | {m.name} | {m.promise} | {m.mistake} | `{m.file}` | {_by(m)} |" for m in part]
     return _HEAD + "\n".join(lines) + "\n"
 
 

@@ -67,37 +67,10 @@ def missing_at_the_end(options: AuditOptions) -> str:
     return f"host-9-{T0_US}: not closed after segment 0; if it was killed, say so (--crashed host-9)"
 
 
-def foreign(options: AuditOptions) -> str:
-    (_trail(options) / "notes.txt").write_text("not a segment")
-    return "notes.txt: foreign, not a segment of a trail"
-
-
-def renamed(options: AuditOptions) -> str:
-    (_trail(options) / f"host-9-{T0_US}-000001.parquet").rename(_trail(options) / f"host-8-{T0_US}-000001.parquet")
-    return f"host-8-{T0_US}-000001.parquet: foreign, it says that it is host-9-{T0_US}-000001.parquet"
-
-
-def dropped_events(options: AuditOptions) -> str:
-    header = segments.Header("host-9", T0_US, 1, T0_US, T0_US, 7, closed=True)
-    segments.write(_trail(options), header, schema.table("host-9", {}, 0))
-    return f"host-9-{T0_US}: 7 events were dropped"
-
-
 def the_same_name_in_another_directory(options: AuditOptions) -> str:
     name = f"host-9-{T0_US}-000001.parquet"
     (options.trails[1] / name).write_bytes((_trail(options) / name).read_bytes())
     return f"{name}: it is there twice, in {_trail(options)} and {options.trails[1]}"
-
-
-def after_the_last(options: AuditOptions) -> str:
-    header = segments.Header("host-9", T0_US, 2, T0_US, T0_US)
-    segments.write(_trail(options), header, schema.table("host-9", {}, 0))
-    return f"host-9-{T0_US}: segment 2 comes after the last one of its run"
-
-
-def fewer_events_dropped_than_before(options: AuditOptions) -> str:
-    segments.write(_trail(options), segments.Header("host-9", T0_US, 0, T0_US, T0_US, 7), schema.table("host-9", {}, 0))
-    return f"host-9-{T0_US}: 7 events were dropped"
 
 
 def a_ledger_segment_that_no_part_tells_of(options: AuditOptions) -> str:
@@ -134,11 +107,6 @@ def ledger_header_without_checksum(options: AuditOptions) -> str:
     return "ledger made-up: part-0-0-0.parquet: truncated or damaged (its header has no checksum"
 
 
-def header_without_checksum(options: AuditOptions) -> str:
-    _with_metadata(_trail(options) / f"host-0-{T0_US}-000001.parquet", lambda m: m.pop(b"emq.check"))
-    return f"host-0-{T0_US}-000001.parquet: truncated or damaged (its header has no checksum"
-
-
 def ledger_not_ended(options: AuditOptions) -> str:
     (_ledger(options) / "run.json").unlink()
     return "ledger made-up: there is no run.json: the load has not ended, or was cut short"
@@ -170,18 +138,12 @@ def runs_mixed(options: AuditOptions) -> str:
         truncated,
         missing,
         missing_at_the_end,
-        foreign,
-        renamed,
-        dropped_events,
         the_same_name_in_another_directory,
-        after_the_last,
-        fewer_events_dropped_than_before,
         a_ledger_segment_that_no_part_tells_of,
         ledger_segment_missing,
         ledger_segment_truncated,
         ledger_header_changed,
         ledger_header_without_checksum,
-        header_without_checksum,
         ledger_not_ended,
         ledger_not_complete,
         segment_of_another_run,
