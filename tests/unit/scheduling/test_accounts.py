@@ -2,7 +2,7 @@
 
 import math
 
-from emq_scheduling.limits.accounts import PROBE_FACTOR
+from emq_scheduling.limits.accounts import PROBE_FACTOR, Charge
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource
 from support.roomy_accounts import Accounts
 
@@ -21,6 +21,13 @@ def resource(*limits: str, parent: str | None = None, paused: bool = False) -> R
 
 def accounts(**resources: Resource) -> Accounts:
     return Accounts(Pool("sms", resources=resources), NOW)
+
+
+def charged(of: Accounts, name: str, costs: dict[str, float], now: float, ends_at: float = math.inf) -> Charge:
+    """Start a task that fits."""
+    charge = of.charge(name, costs, now, ends_at)
+    assert charge is not None
+    return charge
 
 
 def starts(of: Accounts, name: str, now: float, n: int = 1_000, **costs: float) -> int:
@@ -81,8 +88,7 @@ def test_earliest_tells_whether_another_task_would_delay_one() -> None:
 
 def test_a_higher_actual_is_debt_of_every_limit_of_its_name() -> None:
     of = accounts(account=resource("tokens 100 minute"), a=resource("tokens 50 minute", parent="account"))
-    charge = of.charge("a", {"tokens": 40}, NOW)
-    assert charge is not None
+    charge = charged(of, "a", {"tokens": 40}, NOW)
     charge.end(NOW + 2, {"tokens": 120})
     assert of.used(NOW + 2) == {"account": {"tokens/minute": 120}, "a": {"tokens/minute": 120}}
     # 40 at 0, and of the debt 10 at 2, 40 at 60, 10 at 62, 20 at 120
@@ -93,8 +99,7 @@ def test_a_higher_actual_is_debt_of_every_limit_of_its_name() -> None:
 
 def test_a_lower_actual_is_given_back() -> None:
     of = accounts(a=resource("tokens 100 minute"))
-    charge = of.charge("a", {"tokens": 100}, NOW)
-    assert charge is not None
+    charge = charged(of, "a", {"tokens": 100}, NOW)
     charge.settle({"tokens": 60}, NOW + 1)
     charge.settle({"tokens": 70}, NOW + 2)
     charge.end(NOW + 3)
@@ -103,9 +108,7 @@ def test_a_lower_actual_is_given_back() -> None:
 
 def test_units_in_flight_come_back_once() -> None:
     of = accounts(account=resource("slots 3 in_flight"), a=resource("slots 2 in_flight", parent="account"))
-    first, second = of.charge("a", {}, NOW), of.charge("a", {}, NOW)
-    assert first is not None
-    assert second is not None
+    first, _ = charged(of, "a", {}, NOW), charged(of, "a", {}, NOW)
     assert of.charge("a", {}, NOW) is None
     first.end(NOW + 1)
     first.end(NOW + 1)
@@ -115,8 +118,7 @@ def test_units_in_flight_come_back_once() -> None:
 
 def test_a_start_that_did_not_happen_is_undone() -> None:
     of = accounts(a=resource("requests 1 second", "slots 1 in_flight", "quota 1 day"))
-    charge = of.charge("a", {}, NOW)
-    assert charge is not None
+    charge = charged(of, "a", {}, NOW)
     charge.undo(NOW + 0.5)
     assert of.charge("a", {}, NOW + 0.6) is not None
 
@@ -170,7 +172,7 @@ def test_a_changed_pool_counts_at_once_and_keeps_what_was_used() -> None:
 
 def test_tasks_in_flight_count_under_changed_limits() -> None:
     of = accounts(old=resource("slots 9 in_flight"), a=resource(parent="old"), b=resource(parent="old"))
-    running = [of.charge("a", {"slots": 2}, NOW) for _ in range(2)]
+    running = [charged(of, "a", {"slots": 2}, NOW) for _ in range(2)]
     pool = Pool(
         "sms",
         resources={
@@ -184,16 +186,14 @@ def test_tasks_in_flight_count_under_changed_limits() -> None:
     held = {"old": 0.0, "new": 4.0, "a": 4.0}
     assert {name: used["slots/in_flight"] for name, used in of.used(NOW).items() if used} == held
     for charge in running:
-        assert charge is not None
         charge.end(NOW + 1, {"requests": 0})
     assert of.used(NOW + 1)["new"] == {"slots/in_flight": 0, "requests/minute": 0}
 
 
 def test_tasks_of_a_removed_resource_end_quietly() -> None:
     of = accounts(a=resource("slots 1 in_flight", "requests 1 second"))
-    charge = of.charge("a", {}, NOW)
+    charge = charged(of, "a", {}, NOW)
     of.follow(Pool("sms"), NOW)
-    assert charge is not None
     charge.end(NOW + 1, {"requests": 5})
 
 
@@ -284,14 +284,12 @@ def test_a_days_quota_ends_at_midnight_in_the_zone_of_the_calendar() -> None:
 
 def test_debt_is_paid_by_the_amounts_that_hold_at_the_time() -> None:
     of = Accounts(by_day({"tokens": 0}, "tokens 10 second"), MIDNIGHT)
-    charge = of.charge("a", {"tokens": 10}, EIGHT - 2)
-    assert charge is not None
+    charge = charged(of, "a", {"tokens": 10}, EIGHT - 2)
     charge.end(EIGHT - 2, {"tokens": 35})
     assert of.next_at("a", {"tokens": 1}, EIGHT - 2) == TWENTY + 1, "10 at 07:59:59, 10 at 20:00:00, 5 at 20:00:01"
     assert of.used(EIGHT + 86_300)["a"] == {"tokens/second": 0}
     twin = Accounts(by_day({"tokens": 0}, "tokens 10 second"), MIDNIGHT)
-    charge = twin.charge("a", {"tokens": 10}, EIGHT - 2)
-    assert charge is not None
+    charge = charged(twin, "a", {"tokens": 10}, EIGHT - 2)
     charge.end(EIGHT - 2, {"tokens": 35})
     assert not twin.fits("a", {"tokens": 6}, TWENTY + 1), "also when nobody asked in between"
     assert twin.fits("a", {"tokens": 5}, TWENTY + 1)
@@ -309,13 +307,11 @@ def test_a_full_resource_is_looked_at_again_when_its_calendar_lets_more_in_fligh
 
 def test_a_resource_that_is_tried_out_gets_one_task_at_a_time() -> None:
     of = accounts(account=resource("requests 10 second"), a=resource(parent="account"), b=resource(parent="account"))
-    before = of.charge("a", {}, NOW)
+    before = charged(of, "a", {}, NOW)
     of.set_factor("a", PROBE_FACTOR, NOW)
-    probe = of.charge("a", {}, NOW)
-    assert probe is not None
+    probe = charged(of, "a", {}, NOW)
     assert of.charge("a", {}, NOW) is None
     assert of.charge("b", {}, NOW) is not None
-    assert before is not None
     before.end(NOW + 1)
     assert not of.fits("a", {}, NOW + 1), "the probe is still running"
     probe.end(NOW + 2)
@@ -324,14 +320,13 @@ def test_a_resource_that_is_tried_out_gets_one_task_at_a_time() -> None:
 
 def test_a_resource_without_limits_gets_a_part_of_what_ran() -> None:
     of = accounts(account=resource("requests 100 second"), a=resource(parent="account"))
-    running = [of.charge("a", {}, NOW) for _ in range(20)]
+    running = [charged(of, "a", {}, NOW) for _ in range(20)]
     of.set_factor("a", PROBE_FACTOR, NOW)
     of.set_factor("a", 0.1, NOW + 1)
     assert starts(of, "a", NOW + 1) == 2
     of.set_factor("a", 0.5, NOW + 2)
     assert starts(of, "a", NOW + 2) == 8
     for charge in running:
-        assert charge is not None
         charge.end(NOW + 3)
     assert not of.fits("a", {}, NOW + 3)
     of.set_factor("a", 1, NOW + 3)
@@ -355,10 +350,7 @@ def test_expected_at_counts_on_the_ends_of_tasks_in_flight() -> None:
 
 def test_expected_at_forgets_tasks_that_ended() -> None:
     of = accounts(a=resource("gb 80 in_flight"))
-    first = of.charge("a", {"gb": 50}, NOW, NOW + 5)
-    second = of.charge("a", {"gb": 30}, NOW, NOW + 9)
-    assert first is not None
-    assert second is not None
+    first, second = charged(of, "a", {"gb": 50}, NOW, NOW + 5), charged(of, "a", {"gb": 30}, NOW, NOW + 9)
     first.settle({"gb": 40}, NOW + 1)
     assert of.expected_at("a", {"gb": 20}, NOW + 1) == NOW + 5
     assert of.expected_at("a", {"gb": 10}, NOW + 1) == NOW + 1
@@ -369,9 +361,7 @@ def test_expected_at_forgets_tasks_that_ended() -> None:
 
 def test_an_actual_that_cannot_be_true_does_no_harm() -> None:
     of = accounts(a=resource("tokens 100 minute", "slots 9 in_flight"))
-    other, charge = of.charge("a", {"tokens": 30}, NOW), of.charge("a", {"tokens": 20}, NOW)
-    assert other is not None
-    assert charge is not None
+    _, charge = charged(of, "a", {"tokens": 30}, NOW), charged(of, "a", {"tokens": 20}, NOW)
     charge.settle({"tokens": math.nan}, NOW)
     charge.settle({"tokens": math.inf}, NOW)
     assert of.used(NOW)["a"] == {"tokens/minute": 50, "slots/in_flight": 2}
@@ -381,14 +371,12 @@ def test_an_actual_that_cannot_be_true_does_no_harm() -> None:
 
 def test_a_changed_pool_does_not_put_running_tasks_before_a_probe() -> None:
     of = accounts(a=resource("slots 9 in_flight"))
-    before = of.charge("a", {}, NOW)
+    before = charged(of, "a", {}, NOW)
     of.set_factor("a", PROBE_FACTOR, NOW)
     of.follow(Pool("sms", resources={"a": resource("slots 8 in_flight", "memory 5 in_flight")}), NOW)
     assert of.used(NOW)["a"] == {"slots/in_flight": 1, "memory/in_flight": 1}
-    assert before is not None
     before.end(NOW)
-    probe = of.charge("a", {}, NOW)
-    assert probe is not None
+    probe = charged(of, "a", {}, NOW)
     of.follow(Pool("sms", resources={"a": resource("slots 7 in_flight")}), NOW)
     assert of.charge("a", {}, NOW) is None
     probe.end(NOW)
