@@ -1,8 +1,10 @@
-"""Mistakes in ownership: taking groups, letting go of them, following the catalog and the assignment."""
+"""Mistakes in taking groups, letting go of them, and repairing what is missing."""
 
 from __future__ import annotations
 
 from mutants.mutant import Mutant
+
+ASSIGNING = "tests/unit/test_assigning.py"
 
 MUTANTS = (
     Mutant(
@@ -41,5 +43,23 @@ MUTANTS = (
         "await self._ownership.forget_all()\n                self._told.clear()",
         "self._told.clear()",
         "tests/unit/test_assigning.py::test_what_was_held_in_an_earlier_life_of_the_membership_is_forgotten_at_once",
+    ),
+    Mutant(
+        "assignments-wait-for-an-edge",
+        "L",
+        "a host looks at its assignment only when it is told to",
+        "emq/host/assignments.py",
+        "await pace.wait(self._changed, LOOK_S)",
+        "await self._changed.wait()",
+        f"{ASSIGNING}::test_a_lost_group_is_acquired_again_though_nobody_says_so",
+    ),
+    Mutant(
+        "broken-settle-is-forgotten",
+        "L",
+        "messages of a call that broke are never settled",
+        "emq/dispatch/settler.py",
+        "            self._unsettled.rest(pending for pending in batch if not pending.is_settled)",
+        "            self._unsettled.rest([])",
+        "tests/unit/test_settler.py::test_a_call_that_breaks_or_is_cancelled_leaves_no_message_unsettled[None]",
     ),
 )
