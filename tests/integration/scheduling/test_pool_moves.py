@@ -34,6 +34,7 @@ class Jobs:
 
     Attributes:
         most: most tasks that ran at the same time.
+        seconds: how many began, by second.
     """
 
     def __init__(self, took_s: float) -> None:
@@ -43,12 +44,14 @@ class Jobs:
         self.began: list[str] = []
         self.done: list[str] = []
         self.hosts: Counter[str] = Counter()
+        self.seconds: Counter[int] = Counter()
 
     def on(self, scheduling: Scheduling, host: str) -> None:
         @scheduling.performer(POOL)
         async def perform(task: Task, run: Run) -> None:
             self.began.append(task.id)
             self.hosts[host] += 1
+            self.seconds[int(run.at)] += 1
             self.running[host] += 1
             self.most = max(self.most, self.running.total())
             try:
@@ -198,3 +201,23 @@ async def test_a_pool_whose_records_of_use_are_gone_goes_on(made: meeting.Meetin
             await UsageTable(a.database, "online").drop(POOL)
             sent = await submitted(scheduling, 300)
             await until(lambda: set(jobs.done) >= set(sent))
+
+
+async def test_no_limit_is_exceeded_while_two_hosts_take_turns(made: meeting.Meeting) -> None:
+    hosts = Hosts(made, 0.2)
+    jobs, turns = hosts.jobs, 0
+    rates = Limit("jobs", 20, "second"), Limit("jobs", 1200, "minute"), Limit("jobs", 200, "day")
+    async with hosts.app("a") as (a, scheduling), hosts.app("b") as (b, _):
+        await scheduling.pools.put(pool_of(*rates, Limit("slots", 8, "in_flight")))
+        await submitted(scheduling, 250)
+        while len(jobs.began) < 200 and turns < 12:
+            async with (a, b)[turns % 2].running():
+                await asyncio.sleep(3.0)
+            turns += 1
+        async with (a, b)[turns % 2].running():
+            await asyncio.sleep(3.0)
+    assert turns >= 2
+    assert len(jobs.began) == 200, "the quota of the day, of which the turns lost nothing"
+    assert len(set(jobs.began)) == len(jobs.began), "a host that stops lets its tasks end"
+    assert max(jobs.seconds.values()) <= 20
+    assert jobs.most <= 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import random
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -13,9 +14,12 @@ import pytest
 from emq.runtime import errors
 from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
+from emq_scheduling.choice.health import Health
 from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Run
 from emq_scheduling.hosting.scheduler import CLOCKS_US, Scheduler
-from emq_scheduling.model import Hours, Limit, Pool, Resource, TaskType
+from emq_scheduling.hosting.viewing import Viewer
+from emq_scheduling.model import Hours, Limit, Period, Pool, Resource, TaskType
+from emq_scheduling.outcomes import ResourceFailed
 from emq_scheduling.tasks import NOT_NOW, Task, task_of
 
 EVENING = datetime.datetime(2026, 3, 2, 20, 59, tzinfo=datetime.UTC).timestamp()
@@ -189,3 +193,77 @@ def test_only_attempts_that_ran_count_also_when_older_reasons_are_forgotten() ->
     assert attempt(4, ["boom", waited, waited]) == 2
     assert attempt(40, [waited] * 16) == 1
     assert attempt(40, ["boom"] * 16) == 40
+
+
+# ------------------------------------------------------------------------------------------- resources out of order
+
+
+def unwell(resource: Resource) -> Pool:
+    return Pool("p", resources={"r": resource}, types={"work": TaskType()})
+
+
+@pytest.mark.parametrize("per", ["second", "in_flight"])
+async def test_a_resource_that_answers_a_probe_again_starts_what_waited(per: Period) -> None:
+    gate, begun = asyncio.Event(), list[str]()
+
+    async def perform(one: Task, run: Run) -> None:
+        begun.append(one.id)
+        await gate.wait()
+
+    limits = (Limit("requests", 100.0, per),)
+    async with Bench(unwell(Resource(limits=limits, takes={"work": {}})), 1_000.1).working() as bench:
+        scheduler, health = bench.scheduler, Health(random.Random(1))
+        scheduler.healths["r"] = health
+        now = bench.clock.now()
+        health.broken(now, now, "nobody answers")
+        scheduler.apply("r", health, now)
+        bench.clock.advance(10.0)
+        viewer = Viewer(scheduler, "host-1", now)
+        tasks = [asyncio.create_task(scheduler.perform(task(number), perform)) for number in range(5)]
+        await rest()
+        assert begun == ["t0"]  # the probe; the others find no room, and nothing says when there will be some
+        now = bench.clock.now()
+        health.succeeded(now, now + 0.01)
+        scheduler.apply("r", health, now + 0.01)
+        await rest()
+        assert begun == [f"t{number}" for number in range(5)]
+        view = viewer.look({}, now + 0.01).resources["r"]
+        assert (view.factor, view.slowed) == (0.1, "it answers again; before: out of order: nobody answers")
+        gate.set()
+        await asyncio.gather(*tasks)
+
+
+async def test_a_resource_that_no_longer_adapts_gets_all_of_its_limits_at_once() -> None:
+    async def broken(_: Task, __: Run) -> None:
+        raise ResourceFailed("no route")
+
+    resource = Resource(limits=(Limit("requests", 100.0, "second"),), takes={"work": {}})
+    async with Bench(unwell(resource), 1_000.1).working() as bench:
+        scheduler, now = bench.scheduler, bench.clock.now()
+        waiting = asyncio.create_task(scheduler.perform(task(1), broken))
+        await rest()
+        assert scheduler.closed(now) == {"r": "out of order: no route"}
+        scheduler.follow(unwell(msgspec.structs.replace(resource, adapts=False)), 2)
+        assert scheduler.closed(now) == {}
+        assert scheduler.accounts.factor("r") == 1
+        with pytest.raises(NotNow):  # it waited, and tried again and again
+            await asyncio.wait_for(waiting, 5)
+
+
+async def test_a_resource_without_limits_goes_on_when_the_tasks_end_that_its_health_allows() -> None:
+    begun: list[str] = []
+
+    async def perform(one: Task, run: Run) -> None:
+        begun.append(one.id)
+        await asyncio.sleep(0)
+
+    async with Bench(unwell(Resource(takes={"work": {}})), 1_000.1).working() as bench:
+        scheduler, now = bench.scheduler, bench.clock.now()
+        health = scheduler.healths["r"] = Health(random.Random(1))
+        health.too_much(now, now, "429")
+        scheduler.apply("r", health, now)
+        tasks = [asyncio.create_task(scheduler.perform(task(number), perform)) for number in range(5)]
+        for _ in range(5):
+            await rest()
+        assert len(begun) == 5, "one after another"
+        await asyncio.gather(*tasks)
