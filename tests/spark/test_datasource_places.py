@@ -8,37 +8,27 @@ import random
 from collections.abc import Sequence
 
 import pytest
+import streams
 from emq_data import Data
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import LongType, StructField, StructType
 
 from emq.app import App
 from emq.runtime import errors
 from emq.storage import message
 from emq.storage.log_store import Put, Trim
-from emq_spark.source import options as so
-from emq_spark.source.messages import MessagesReader, SpansPartition
 from emq_spark.source.progress import Progress
-from emq_spark.source.stream import MessagesStream
-
-OFFSET = StructType([StructField("offset", LongType())])
 
 
 def read(data: Data, **options: str) -> list[int]:
     """Return the offsets that a read yields."""
-    reader = MessagesReader(so.parse({**data.options, **options}, so.READ), OFFSET)
-    parts = [part for part in reader.partitions() if isinstance(part, SpansPartition)]
-    return [n for part in parts for batch in reader.read(part) for n in batch.column("offset").to_pylist()]
+    of = streams.reader(data, **options)
+    return streams.offsets_of(of, of.partitions())
 
 
 def streamed(data: Data, **options: str) -> list[tuple[str, int, int]]:
     """Return the spans of a new query's first batch."""
-    stream = MessagesStream(so.parse({**data.options, **options}, so.STREAM), OFFSET)
-    try:
-        end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
-        return [(span.queue, span.start, span.end) for span in Progress.unpacked(end).spans()]
-    finally:
-        stream.stop()
+    with streams.opened(data, **options) as stream:
+        end = streams.next_batch(stream)
+    return [(span.queue, span.start, span.end) for span in Progress.unpacked(end).spans()]
 
 
 def put(data: Data, queue: str, seconds: Sequence[float]) -> None:

@@ -5,46 +5,35 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import streams
 from emq_data import Data
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import LongType, StructField, StructType
 from replaced_store import Replaced
 
 from emq.runtime import errors
-from emq_spark.source import options as so
-from emq_spark.source.messages import MessagesReader, SpansPartition
 from emq_spark.source.progress import Progress
-from emq_spark.source.stream import MessagesStream, Stored
-
-OFFSET = StructType([StructField("offset", LongType())])
+from emq_spark.source.stream import Stored
 
 
-def opened(data: Data, **options: str) -> MessagesStream:
-    return MessagesStream(so.parse({**data.options, **options}, so.STREAM), OFFSET)
+def planned(data: Data, at: Stored | None = None, **options: str) -> Stored:
+    """Return the end of the next batch."""
+    with streams.opened(data, **options) as stream:
+        return streams.next_batch(stream, at)
 
 
-def planned(data: Data, at: Stored | None, **options: str) -> Stored:
-    """Return the end of the next batch; each driver is a process of its own, as after a restart."""
-    stream = opened(data, **options)
-    try:
-        return stream.latestOffset(stream.initialOffset() if at is None else at, ReadAllAvailable())
-    finally:
-        stream.stop()
+def begun(data: Data, **options: str) -> Stored:
+    with streams.opened(data, **options) as stream:
+        return stream.initialOffset()
 
 
 def read(data: Data, start: Stored, end: Stored, **options: str) -> list[int]:
-    stream = opened(data, **options)
-    try:
-        parts = [part for part in stream.partitions(start, end) if isinstance(part, SpansPartition)]
-        return [n for part in parts for batch in stream.read(part) for n in batch.column("offset").to_pylist()]
-    finally:
-        stream.stop()
+    with streams.opened(data, **options) as stream:
+        return streams.offsets_of(stream, stream.partitions(start, end))
 
 
 def test_a_stream_over_an_emptied_store_fails_by_name_or_reads_it_from_its_head(store: Replaced) -> None:
     store.data.create("t", 50)
     store.data.publish("t", range(100))
-    end = planned(store.data, None)
+    end = planned(store.data)
     store.lose()
     store.data.publish("t", range(110))
     with pytest.raises(errors.EMQError, match=r"queue 't/0/mid' was lost with its store and made again since it"):
@@ -57,7 +46,7 @@ def test_a_stream_over_a_restored_store_fails_by_name_or_reads_it_from_its_head(
     store.data.publish("t", range(60))
     restore = store.keep()
     store.data.publish("t", range(60, 100))
-    end = planned(store.data, None)
+    end = planned(store.data)
     restore()
     store.data.publish("t", range(50))  # offsets 61 to 110: those to 100 were never read
     with pytest.raises(
@@ -72,9 +61,7 @@ def test_a_stream_that_began_at_the_tail_notices_it_as_well(store: Replaced) -> 
     store.data.publish("t", range(10))
     restore = store.keep()
     store.data.publish("t", range(10, 20))
-    stream = opened(store.data, start="tail")
-    begin = stream.initialOffset()
-    stream.stop()
+    begin = begun(store.data, start="tail")
     restore()
     store.data.publish("t", range(20))
     with pytest.raises(errors.EMQError, match="has another message at offset 20 than before"):
@@ -84,7 +71,7 @@ def test_a_stream_that_began_at_the_tail_notices_it_as_well(store: Replaced) -> 
 def test_a_topic_that_was_deleted_and_made_again_is_read_whole(store: Replaced) -> None:
     store.data.create("t", 50)
     store.data.publish("t", range(20))
-    end = planned(store.data, None)
+    end = planned(store.data)
     store.data.do(lambda app: app.admin.delete("t", force=True))
     store.data.create("t", 50)
     store.data.publish("t", range(30))
@@ -98,9 +85,7 @@ def test_a_batch_that_was_planned_before_is_not_read_from_another_store(store: R
     store.data.publish("t", range(10))
     restore = store.keep()
     store.data.publish("t", range(10, 20))
-    stream = opened(store.data)
-    begin = stream.initialOffset()
-    stream.stop()
+    begin = begun(store.data)
     end = planned(store.data, begin)
     (store.lose if what == "lose" else restore)()
     store.data.publish("t", range(40))
@@ -114,19 +99,17 @@ def test_a_batch_that_was_planned_before_is_not_read_from_another_store(store: R
 def test_a_task_whose_queue_was_made_again_after_it_was_planned_fails(store: Replaced) -> None:
     store.data.create("t", 50)
     store.data.publish("t", range(20))
-    stream = opened(store.data)
-    begin = stream.initialOffset()
-    end = stream.latestOffset(begin, ReadAllAvailable())
-    [of_stream] = stream.partitions(begin, end)
-    reader = MessagesReader(so.parse(store.data.options, so.READ), OFFSET)
-    [of_read] = reader.partitions()
-    store.lose()
-    store.data.publish("t", range(30))
-    for part, of in ((of_stream, stream), (of_read, reader)):
-        assert isinstance(part, SpansPartition)
+    of_read = streams.reader(store.data)
+    with streams.opened(store.data) as of_stream:
+        begin = of_stream.initialOffset()
+        of_batch = [*of_stream.partitions(begin, streams.next_batch(of_stream, begin))]
+        of_table = [*of_read.partitions()]
+        store.lose()
+        store.data.publish("t", range(30))
         with pytest.raises(errors.EMQError, match="queue 't/0/mid' was lost with its store and made again"):
-            list(of.read(part))
-    stream.stop()
+            streams.offsets_of(of_stream, of_batch)
+        with pytest.raises(errors.EMQError, match="queue 't/0/mid' was lost with its store and made again"):
+            streams.offsets_of(of_read, of_table)
 
 
 def test_a_small_progress_stands_for_many_queues(tmp_path: Path) -> None:
@@ -134,7 +117,7 @@ def test_a_small_progress_stands_for_many_queues(tmp_path: Path) -> None:
     data = Data(f"sqlite:///{tmp_path}/emq.db", f"sqlite:///{tmp_path}/emq.db")
     data.create("wide", 25_000)
     data.publish("wide", range(3000))
-    end = planned(data, None)
+    end = planned(data)
     progress = Progress.unpacked(end)
     assert len(progress.ends) == end["queues"] == 1500
     assert sum(at.offset - 1 for at in progress.ends.values()) == 3000

@@ -5,32 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import pytest
+import streams
 from emq_data import Data
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import LongType, StructField, StructType
+from streams import next_batch
 
 from emq.app import App
 from emq.runtime import errors
 from emq.storage.log_store import Trim
 from emq.topics import changing
-from emq_spark.source import options as so
 from emq_spark.source import spans as source_spans
 from emq_spark.source.messages import SpansPartition
 from emq_spark.source.progress import Position, Progress
 from emq_spark.source.stream import MessagesStream, Stored
 
-OFFSET = StructType([StructField("offset", LongType())])
-
 
 @pytest.fixture
 def stream(data: Data) -> Iterator[MessagesStream]:
-    opened = MessagesStream(so.parse(data.options, so.STREAM), OFFSET)
-    yield opened
-    opened.stop()
-
-
-def next_batch(stream: MessagesStream, at: Stored) -> Stored:
-    return stream.latestOffset(at, ReadAllAvailable())
+    with streams.opened(data) as stream:
+        yield stream
 
 
 def ends(stored: Stored) -> Mapping[str, Position]:
@@ -82,12 +74,8 @@ def test_messages_that_were_trimmed_before_they_were_read_stop_the_stream_or_are
     data.publish("t", range(10))
 
     def offsets(**options: str) -> list[int]:
-        stream = MessagesStream(so.parse({**data.options, **options}, so.STREAM), OFFSET)
-        try:
-            [partition] = stream.partitions(read, next_batch(stream, read))
-            return [offset for batch in stream.read(partition) for offset in batch.column("offset").to_pylist()]
-        finally:
-            stream.stop()
+        with streams.opened(data, **options) as stream:
+            return streams.offsets_of(stream, stream.partitions(read, next_batch(stream, read)))
 
     read = Progress({"t/0/mid": Position(3)}, {}).packed()
     data.do(lambda app: app.store.log.trim([Trim("t/0/mid", 6, None)]))
