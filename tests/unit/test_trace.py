@@ -23,7 +23,7 @@ from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.message import Message
 from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
 from emq.topics.model import Kind, State, Topic, TopicOptions, split
-from emq.trail import events
+from emq.trail import NullTrail, events
 from emq.trail.events import Event
 from emq.trail.writer import Trail
 from emq_trace import facts, timeline
@@ -466,6 +466,19 @@ def test_an_id_in_several_topics_asks_which(emq: Shell, monkeypatch: pytest.Monk
     trail.close()
     emq("topic create other --qps 1")
     assert "is in the topics a, b; add --topic" in emq.refused(f"trace {CONTENT}")
+
+
+def test_a_replay_is_recorded(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMQ_TRAIL", "trail")
+    emq("topic create shop --qps 20")
+
+    async def bury() -> None:
+        async with App(trail=NullTrail()) as made:
+            await made.store.lanes.add([in_lane(1, 0)._replace(reason="HTTP 503")])
+
+    asyncio.run(bury())
+    emq("dead replay shop")
+    assert [e["event"] for e in json.loads(emq("trace m1 --json"))["events"]] == ["replayed"]
 
 
 async def test_each_replayed_letter_is_recorded_once_it_is_put_back() -> None:
