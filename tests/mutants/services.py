@@ -7,10 +7,7 @@ from mutants.mutant import Mutant
 PUBLISHING = "tests/unit/test_api_publishing.py"
 ENDPOINTS = "tests/unit/test_api_endpoints.py"
 FIELDS = "tests/unit/test_api_endpoint_fields.py"
-WIRE_ENDS = "tests/unit/test_push_wire_ends.py"
 WIRE = "tests/unit/test_push_wire.py"
-TURNS = "tests/unit/test_push_turns.py"
-PROXY = "tests/unit/test_push_proxy.py"
 SHARING = "tests/unit/test_api_sharing.py"
 KEYS = "tests/unit/test_api_keys.py"
 GATE = "tests/unit/test_pages_gate.py"
@@ -18,7 +15,6 @@ VERSIONS = "tests/unit/test_api_versions.py"
 ENDS = "tests/integration/scheduling/test_pool_ends.py"
 RECORDS = "tests/integration/scheduling/test_scheduling_records.py"
 MOVES = "tests/integration/scheduling/test_pool_moves.py"
-PROOF = "tests/unit/scheduling/test_scheduling_proof.py"
 
 MUTANTS = (
     Mutant(
