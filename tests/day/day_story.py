@@ -15,7 +15,6 @@ TOPICS = {
     "plain-0": 2.0,
     "keyed-0": 5.0,
     "smooth-0": 10.0,
-    "wide-0": 12.0,
     "timed-0": 5.0,
     "range-0": 5.0,
     "sums-0": 5.0,
@@ -103,7 +102,7 @@ def good_day() -> Evidence:
 
 
 def _topic(name: str) -> Topic:
-    groups = {"wide-0": 3, "moving-0": 4}.get(name, 1)
+    groups = 4 if name == "moving-0" else 1
     return msgspec.structs.replace(topic_named(name, TOPICS[name]), groups=groups, active_groups=groups)
 
 

@@ -6,10 +6,8 @@ from mutants.mutant import Mutant
 
 PUBLISHING = "tests/unit/test_api_publishing.py"
 ENDPOINTS = "tests/unit/test_api_endpoints.py"
-FIELDS = "tests/unit/test_api_endpoint_fields.py"
 WIRE = "tests/unit/test_push_wire.py"
 SHARING = "tests/unit/test_api_sharing.py"
-KEYS = "tests/unit/test_api_keys.py"
 GATE = "tests/unit/test_pages_gate.py"
 VERSIONS = "tests/unit/test_api_versions.py"
 ENDS = "tests/integration/scheduling/test_pool_ends.py"

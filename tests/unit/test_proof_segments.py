@@ -42,29 +42,10 @@ def test_a_truncated_segment_voids_and_is_named(ledger: Path, keep: int) -> None
     assert second == f"host-{T0_US}: 1 segment is missing (numbers 1)"
 
 
-def test_foreign_files_void_and_are_named(ledger: Path) -> None:
-    (ledger / "notes.txt").write_text("not a segment")
-    copy = host_segment(ledger, 9)
-    copy.write_bytes(host_segment(ledger, 1).read_bytes())
-    pq.write_table(pa.table({"a": [1]}), ledger / "x-1-000000.parquet")
-    assert reasons(ledger) == (
-        f"{copy.name}: foreign, it says that it is {host_segment(ledger, 1).name}",
-        "notes.txt: foreign, not a segment of a trail",
-        "x-1-000000.parquet: foreign, it carries no trail metadata",
-    )
-
-
 def test_files_that_readers_hide_and_files_under_way_are_passed_over(ledger: Path) -> None:
     for name in ("_SUCCESS", ".crc", host_segment(ledger, 4).name + ".tmp"):
         (ledger / name).write_bytes(b"")
     assert prove(ledger).ok
-
-
-def test_recorded_drops_void(ledger: Path) -> None:
-    path = host_segment(ledger, 3)
-    header, table = segments._read_segment(path)
-    segments.write(ledger, header._replace(dropped=12), table)
-    assert reasons(ledger) == (f"host-{T0_US}: 12 events were dropped",)
 
 
 def test_a_segment_of_a_later_version_voids(ledger: Path) -> None:
@@ -117,15 +98,6 @@ def test_rows_of_another_source_under_this_one_s_header_void(ledger: Path) -> No
 
     _changed(host_segment(ledger, 2), change)
     assert reasons(ledger)[0].endswith("foreign, rows of stranger under the header of host")
-
-
-def test_rows_that_are_not_of_their_segment_s_time_void(ledger: Path) -> None:
-    def change(table: Any) -> Any:
-        i = table.schema.names.index("time_us")
-        return table.set_column(i, "time_us", pc.add(table["time_us"], 1_000_000))
-
-    _changed(host_segment(ledger, 2), change)
-    assert "its rows are of" in reasons(ledger)[0]
 
 
 def test_some_rows_that_are_dated_a_second_late_void(ledger: Path) -> None:
