@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ class Place:
         self.scheduling = scheduling
         self.attempts: list[tuple[str, int]] = []
         self.replies: dict[str, dict[str, Any]] = {}
+        self.replied: list[str] = []
         self.fails: dict[str, Exception] = {}
+        self.results: dict[str, object] = {}
 
     async def perform(self, task: Task, run: Run) -> object:
         self.attempts.append((task.id, task.attempt))
@@ -36,7 +39,7 @@ class Place:
             raise self.fails[task.id]
         if task.payload == b"slow":
             await asyncio.sleep(2.0)
-        return {"sent": task.payload.decode()}
+        return self.results.get(task.id, {"sent": task.payload.decode()})
 
     async def reply(self, task: str, timeout_s: float = 15.0) -> dict[str, Any]:
         await until(lambda: task in self.replies, timeout_s)
@@ -44,7 +47,8 @@ class Place:
 
 
 @contextlib.asynccontextmanager
-async def place(directory: Path, **types: TaskType) -> AsyncIterator[Place]:
+async def at_rest(directory: Path, **types: TaskType) -> AsyncIterator[Place]:
+    """A place whose app does not run yet."""
     app = emq.App(f"sqlite:///{directory}/emq.db")
     made = Place(app, Scheduling(app))
     made.scheduling.performer("p")(made.perform)
@@ -52,13 +56,19 @@ async def place(directory: Path, **types: TaskType) -> AsyncIterator[Place]:
     @app.handler("replies")
     async def note(body: dict) -> None:  # type: ignore[type-arg]
         made.replies[body["task"]] = body
+        made.replied.append(body["task"])
 
     async with app:
         await app.create_topic("replies", 1000)
         resource = Resource(limits=LIMIT, takes={kind: {} for kind in types})
         await made.scheduling.pools.put(Pool("p", resources={"r": resource}, types=types))
-        async with app.running():
-            yield made
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def place(directory: Path, **types: TaskType) -> AsyncIterator[Place]:
+    async with at_rest(directory, **types) as made, made.app.running():
+        yield made
 
 
 async def test_done_and_dead_tasks_are_recorded_and_replied(tmp_path: Path) -> None:
@@ -181,3 +191,77 @@ async def test_tasks_that_expired_in_the_store_delay_nothing_and_are_recorded_an
         started = {name for name, _ in made.attempts}
         assert all((state == "done") == (name in started) for name, state in zip(old[::100], states, strict=False))
         assert states[-2:] == ["expired", "expired"]
+
+
+# ------------------------------------------------------------------------------------------------ results and replies
+
+
+class Mute:
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def nested() -> list[object]:
+    found: list[object] = []
+    found.append(found)
+    return found
+
+
+RESULTS: dict[str, object] = {
+    "large": b"x" * 5_000_000,
+    "object": object(),
+    "mute": Mute(),
+    "nested": nested(),
+    "big": 2**70,
+    "plain": {"ok": True},
+}
+
+
+@pytest.mark.parametrize("reply_to", [None, "replies", "nowhere"])
+async def test_a_result_that_cannot_be_sent_or_kept_repeats_nothing(tmp_path: Path, reply_to: str | None) -> None:
+    async with at_rest(tmp_path, t=TaskType(max_attempts=3, backoff_s=(0.1,))) as made:
+        made.results, made.fails = RESULTS, {"failing": ValueError("again and again")}
+        await made.app.create_topic("nowhere", qps=100)
+        for name in [*RESULTS, "failing"]:
+            await made.scheduling.submit("p", "t", b"", task_id=name, reply_to=reply_to)
+        await made.app.admin.delete("nowhere")
+        async with made.app.running():
+            states = [(await made.scheduling.result("p", name)).state for name in RESULTS]
+            failed = await made.scheduling.result("p", "failing")
+            await asyncio.sleep(1.0)
+    assert states == ["done"] * len(RESULTS)
+    assert failed.state == "dead"
+    assert [each.outcome for each in failed.attempts] == ["failed", "failed", "dead"]
+    runs = Counter(name for name, _ in made.attempts)
+    assert runs == {**dict.fromkeys(RESULTS, 1), "failing": 3}
+    if reply_to == "replies":
+        assert made.replies.keys() == runs.keys()
+        assert made.replies["plain"]["result"] == {"ok": True}
+        assert all("its result was not sent" in str(made.replies[name]["error"]) for name in ("large", "object"))
+
+
+async def test_a_reply_that_cannot_be_sent_for_a_while_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = [
+        errors.StoreUnavailable("it is away"),
+        errors.OutcomeUnknown("it may be there"),
+        errors.StoreFull("full"),
+    ]
+    async with at_rest(tmp_path, t=TaskType(max_attempts=1)) as made:
+        publish = made.app.publish
+
+        async def hindered(topic: str, *args: Any, **given: Any) -> object:
+            if refused:
+                raise refused.pop()
+            return await publish(topic, *args, **given)
+
+        await made.scheduling.submit("p", "t", b"", task_id="one", reply_to="replies")
+        monkeypatch.setattr(made.app, "publish", hindered)
+        async with made.app.running():
+            await made.reply("one")
+            assert (await made.scheduling.result("p", "one")).state == "done"
+            await asyncio.sleep(1.0)
+    assert not refused
+    assert made.attempts == [("one", 1)]
+    assert made.replied == ["one"]
