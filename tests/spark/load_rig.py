@@ -112,6 +112,13 @@ def dying(after: int, *, stored: bool) -> Callable[..., Any]:
     return act
 
 
+def die_at(rig: Rig, call: int, *, stored: bool = True) -> None:
+    """Have an attempt die at a call: before it, or when the store has everything."""
+    with pytest.MonkeyPatch.context() as patch:
+        on_call(patch, dying(call, stored=stored))
+        rig.die()
+
+
 def agrees(rig: Rig, done: task.Done, stored: int = 400) -> None:
     """Ledger and store tell the same: each message is there once, at the place that the ledger names."""
     rows = {row["seq"]: row for row in rig.rows()}

@@ -11,8 +11,6 @@ from emq_spark.audit.findings import Kind
 from emq_spark.audit.result import Audit
 from emq_spark.audit.state import Done
 
-NOBODY = Series("", 0.0, (0.0,), (0.0,), (0,))
-
 
 def result(charts: Charts, *kinds: Kind) -> Audit:
     return Audit(defaultdict(int, published=1200), kinds, {}, [], [], {}, charts, Done())

@@ -82,6 +82,18 @@ async def dying(app: App, after: int) -> AsyncIterator[None]:
             yield
 
 
+async def died(app: App, notes: Notes, attempt: str, stored: int, given: list[Outgoing]) -> None:
+    """An attempt dies when so many of its rows have been published."""
+    async with dying(app, stored):
+        await (await begun(app, notes, attempt)).publish(given)
+
+
+async def finished(app: App, notes: Notes, attempt: str, given: list[Outgoing]) -> sp.RowCounts:
+    publication = await begun(app, notes, attempt)
+    await publication.publish(given)
+    return await publication.end()
+
+
 async def test_a_task_that_is_not_disturbed_publishes_every_row_once(app: App, notes: Notes) -> None:
     publication = await begun(app, notes)
     for start in range(0, 30, 10):
@@ -92,7 +104,7 @@ async def test_a_task_that_is_not_disturbed_publishes_every_row_once(app: App, n
 
 @pytest.mark.parametrize("stored", [0, 1, 7, 10])
 async def test_a_task_that_died_between_the_put_and_its_note_is_repeated_without_loss_or_double(
-    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch, stored: int
+    app: App, notes: Notes, stored: int
 ) -> None:
     first = await begun(app, notes)
     await first.publish(rows(*range(10)))
@@ -105,15 +117,10 @@ async def test_a_task_that_died_between_the_put_and_its_note_is_repeated_without
     assert await published(app) == {f"run.3.{n}": 1 for n in range(25)}
 
 
-async def test_a_third_attempt_finds_what_the_first_two_published(
-    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_third_attempt_finds_what_the_first_two_published(app: App, notes: Notes) -> None:
     for attempt, stored in (("a", 4), ("b", 3)):
-        async with dying(app, stored):
-            await (await begun(app, notes, attempt)).publish(rows(*range(10)))
-    third = await begun(app, notes, "c")
-    await third.publish(rows(*range(10)))
-    assert await third.end() == sp.RowCounts(published=3, found=7)
+        await died(app, notes, attempt, stored, rows(*range(10)))
+    assert await finished(app, notes, "c", rows(*range(10))) == sp.RowCounts(published=3, found=7)
     assert await published(app) == {f"run.3.{n}": 1 for n in range(10)}
 
 
@@ -160,9 +167,7 @@ async def test_what_a_superseded_attempt_has_on_its_way_is_waited_for(
     monkeypatch.setattr(app.producer, "send", slow)
     zombie = asyncio.create_task((await begun(app, notes, "a")).publish(rows(*range(5))))
     await sent.wait()
-    heir = await begun(app, notes, "b")
-    await heir.publish(rows(*range(5)))
-    assert await heir.end() == sp.RowCounts(found=5)
+    assert await finished(app, notes, "b", rows(*range(5))) == sp.RowCounts(found=5)
     await zombie
     assert await published(app) == {f"run.3.{n}": 1 for n in range(5)}
 
@@ -197,9 +202,7 @@ async def test_an_attempt_that_dawdles_looks_whether_it_was_superseded_before_it
 
 async def test_a_finished_piece_that_is_repeated_publishes_nothing(app: App, notes: Notes) -> None:
     for attempt, outcome in (("a", sp.RowCounts(published=10)), ("b", sp.RowCounts(skipped=10))):
-        publication = await begun(app, notes, attempt)
-        await publication.publish(rows(*range(10)))
-        assert await publication.end() == outcome
+        assert await finished(app, notes, attempt, rows(*range(10))) == outcome
     assert (await published(app)).total() == 10
 
 
@@ -221,39 +224,30 @@ async def test_other_rows_than_the_first_time_fail_the_task_before_any_is_lost(
 
 @pytest.mark.parametrize("again", [rows(1, 0, 2), rows(0, 1, 2, key="other"), rows(0, 1, 2, topic="u")])
 async def test_other_rows_are_found_out_also_where_the_first_attempt_died_before_it_noted_them(
-    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch, again: list[Outgoing]
+    app: App, notes: Notes, again: list[Outgoing]
 ) -> None:
     again = [row._replace(id=f"run.3.{n}") for n, row in enumerate(again)]
     await app.create_topic("u", 50)
-    async with dying(app, 3):
-        await (await begun(app, notes, "a")).publish(rows(0, 1, 2))
+    await died(app, notes, "a", 3, rows(0, 1, 2))
     with pytest.raises(errors.EMQError, match="other rows than"):
         await (await begun(app, notes, "b")).publish(again)
     assert (await published(app)).total() == 3
 
 
-async def test_rows_that_share_an_id_are_each_published(
-    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_rows_that_share_an_id_are_each_published(app: App, notes: Notes) -> None:
     same = [row._replace(id="same") for row in rows(0, 0, 1)]
-    async with dying(app, 1):
-        await (await begun(app, notes, "a")).publish(same)
-    again = await begun(app, notes, "b")
-    await again.publish(same)
-    assert await again.end() == sp.RowCounts(published=2, found=1)
+    await died(app, notes, "a", 1, same)
+    assert await finished(app, notes, "b", same) == sp.RowCounts(published=2, found=1)
     assert await published(app) == {"same": 3}
 
 
-async def test_what_was_trimmed_before_anybody_looked_is_published_again_and_counted(
-    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with dying(app, 10):
-        await (await begun(app, notes, "a")).publish(rows(*range(10), key="one queue"))
+async def test_what_was_trimmed_before_anybody_looked_is_published_again_and_counted(app: App, notes: Notes) -> None:
+    await died(app, notes, "a", 10, rows(*range(10), key="one queue"))
     topic = await app.catalog.get("t")
     await app.store.log.trim([Trim(q, 5, None) for q in topic.all_queues()])  # four of the ten
-    again = await begun(app, notes, "b")
-    await again.publish(rows(*range(10), key="one queue"))
-    assert await again.end() == sp.RowCounts(published=4, found=6, perhaps_twice=4)
+    assert await finished(app, notes, "b", rows(*range(10), key="one queue")) == sp.RowCounts(
+        published=4, found=6, perhaps_twice=4
+    )
     assert await published(app) == {f"run.3.{n}": 1 for n in range(10)}
 
 
@@ -279,16 +273,11 @@ async def test_rows_of_many_topics_kinds_and_times_go_where_they_belong(app: App
         await publication.publish(rows(6, topic="urgent", priority="high"))
 
 
-async def test_a_delayed_row_that_is_repeated_waits_once(
-    app: App, notes: Notes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_delayed_row_that_is_repeated_waits_once(app: App, notes: Notes) -> None:
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
-    async with dying(app, 3):
-        await (await begun(app, notes, "a")).publish(rows(*range(5), at=later))
+    await died(app, notes, "a", 3, rows(*range(5), at=later))
     await app.producer.publish("t", b"takes the next group's turn")
-    again = await begun(app, notes, "b")
-    await again.publish(rows(*range(5), at=later))
-    assert (await again.end()).perhaps_twice == 0
+    assert (await finished(app, notes, "b", rows(*range(5), at=later))).perhaps_twice == 0
     assert [lag.delayed for lag in await app.admin.slot_lag(await app.catalog.list())] == [5]
 
 
@@ -332,15 +321,12 @@ async def test_rows_published_to_a_queue_that_has_lost_its_last_messages_are_fou
     for n in range(10):
         await app.publish("t", b"another's %d" % n)
     for attempt, stored in (("a", 2), ("b", 3)):
-        async with dying(app, stored):
-            await (await begun(app, notes, attempt)).publish(rows(*range(10)))
+        await died(app, notes, attempt, stored, rows(*range(10)))
         if attempt == "a":
             with sqlite3.connect(app.settings.store.removeprefix("sqlite:///")) as store:
                 store.execute("DELETE FROM store_messages WHERE msg_offset > 1")
                 store.execute("UPDATE store_queues SET tail = 2 WHERE tail > 2")
-    third = await begun(app, notes, "c")
-    await third.publish(rows(*range(10)))
-    assert await third.end() == sp.RowCounts(published=7, found=3)
+    assert await finished(app, notes, "c", rows(*range(10))) == sp.RowCounts(published=7, found=3)
     assert {id_: n for id_, n in (await published(app)).items() if id_.startswith("run.")} == {
         f"run.3.{n}": 1 for n in range(10)
     }

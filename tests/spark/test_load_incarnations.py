@@ -20,7 +20,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("numpy")
 
 import replaced_store
-from load_rig import Publish, Rig, agrees, dying, on_call
+from load_rig import Publish, Rig, agrees, die_at, dying, on_call
 from replaced_store import Replaced
 
 from emq_spark.load import incarnations, ledger
@@ -31,12 +31,6 @@ pytestmark = pytest.mark.usefixtures("hasty")
 @pytest.fixture
 def redis_store(tmp_path: Path) -> Iterator[Replaced]:
     yield from replaced_store.on_redis(tmp_path)
-
-
-def die_at(rig: Rig, call: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        on_call(patch, dying(call, stored=True))
-        rig.die()
 
 
 def fails(rig: Rig, text: str) -> None:
@@ -168,9 +162,7 @@ def test_a_store_that_is_away_while_incarnations_are_asked_for_fails_no_load(
         return await real(*call)
 
     monkeypatch.setattr(incarnations, "bounds_of", bounds_of)
-    with monkeypatch.context() as patch:
-        on_call(patch, dying(30, stored=True))
-        rig.die()
+    die_at(rig, 30)
     agrees(rig, rig.run())
 
 

@@ -19,7 +19,7 @@ from emq.storage.log_store import Trim
 pytest.importorskip("pyarrow")
 pytest.importorskip("numpy")
 
-from load_rig import PLAN, Publish, Rig, agrees, dying, on_call
+from load_rig import PLAN, Publish, Rig, agrees, die_at, dying, on_call
 
 from emq_spark.load import ledger, ledger_reading
 from emq_spark.load import state as load_state
@@ -42,22 +42,18 @@ def test_an_undisturbed_task_publishes_every_message_once_and_says_where(rig: Ri
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("after", [0, 7, 30])
 def test_a_task_that_is_tried_again_publishes_nothing_twice_and_leaves_nothing_out(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, after: int, stored: bool
+    rig: Rig, after: int, stored: bool
 ) -> None:
-    with monkeypatch.context() as patch:
-        on_call(patch, dying(after, stored=stored))
-        rig.die()
+    die_at(rig, after, stored=stored)
     done = rig.run()
     agrees(rig, done)
     assert sum(sum(counts.values()) for counts in done.counts.values()) == 400
     assert done.part.attempt == 1
 
 
-def test_a_third_attempt_goes_by_both_before_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_third_attempt_goes_by_both_before_it(rig: Rig) -> None:
     for after in (20, 9):
-        with monkeypatch.context() as patch:
-            on_call(patch, dying(after, stored=True))
-            rig.die()
+        die_at(rig, after)
     done = rig.run()
     agrees(rig, done)
     assert (done.part.attempt, done.earlier > 0) == (2, True)
@@ -79,16 +75,12 @@ def test_an_attempt_that_dies_while_it_clears_up_leaves_nothing_to_be_published_
     with monkeypatch.context() as patch:
         on_call(patch, act)
         rig.die()
-    with monkeypatch.context() as patch:
-        on_call(patch, dying(again, stored=True))
-        rig.die()
+    die_at(rig, again)
     agrees(rig, rig.run())
 
 
-def test_a_segment_of_an_attempt_that_died_is_missed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        on_call(patch, dying(30, stored=True))
-        rig.die()
+def test_a_segment_of_an_attempt_that_died_is_missed(rig: Rig) -> None:
+    die_at(rig, 30)
     done = rig.run()
     ledger.write_run(rig.directory, ledger.Run("run", 1, "", 0, 1, complete=True, parts=(done.part,)))
     assert ledger_reading.find(rig.directory).flaws == ()
@@ -97,12 +89,8 @@ def test_a_segment_of_an_attempt_that_died_is_missed(rig: Rig, monkeypatch: pyte
     assert "partition 0, attempt 0: 1 segment is missing or unreadable (numbers 0)" in flaw
 
 
-def test_what_was_consumed_before_anybody_looked_stays_unknown_and_is_not_published_again(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        on_call(patch, dying(30, stored=True))
-        rig.die()
+def test_what_was_consumed_before_anybody_looked_stays_unknown_and_is_not_published_again(rig: Rig) -> None:
+    die_at(rig, 30)
     before = rig.stored()
 
     async def trim(app: App) -> None:
