@@ -63,6 +63,11 @@ class Bench:
             found += some
         return found
 
+    def end(self, start: Start) -> None:
+        """A task that was started ends."""
+        start.charge.end(self.now)
+        self.matching.freed(start.resource, is_refund=False)
+
     def until(self, end: float) -> list[tuple[float, Start]]:
         """Go on until then; return the starts with their times."""
         found = [(self.now, start) for start in self.run()]

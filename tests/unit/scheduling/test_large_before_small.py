@@ -62,8 +62,7 @@ class Flow:
             bench.now = max(min(bench.matching.next_at(bench.now), self._ends[0][0], next_large), bench.now + 1e-6)
             while self._ends and self._ends[0][0] <= bench.now:
                 ended = heapq.heappop(self._ends)[2]
-                ended.charge.end(bench.now)
-                bench.matching.freed(ended.resource, is_refund=False)
+                bench.end(ended)
 
     def _started(self, start: Start, took_s: list[float]) -> None:
         ends_at = self.bench.now + (5.0 if start.waiting.task.type == "large" else self._random.choice(took_s))

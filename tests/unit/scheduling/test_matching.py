@@ -27,6 +27,10 @@ def limited(amount: float, *types: str, **given: object) -> Resource:
     return Resource(limits=(Limit("requests", amount, "second"),), takes=own, **given)  # type: ignore[arg-type]
 
 
+def bench_of(resources: dict[str, Resource], **types: TaskType) -> Bench:
+    return Bench(Pool("p", resources=resources, types=types))
+
+
 def test_the_urgent_go_first_also_through_a_shared_parent() -> None:
     pool = Pool(
         "p",
@@ -44,12 +48,7 @@ def test_the_urgent_go_first_also_through_a_shared_parent() -> None:
 
 
 def test_room_is_kept_for_the_urgent_until_the_second_ends_and_is_then_used() -> None:
-    pool = Pool(
-        "p",
-        resources={"r": limited(50, "code", "marketing")},
-        types={"code": TaskType(priority=0), "marketing": TaskType(priority=2)},
-    )
-    bench = Bench(pool)
+    bench = bench_of({"r": limited(50, "code", "marketing")}, code=TaskType(priority=0), marketing=TaskType(priority=2))
     bench.add("marketing", 500)
     early = bench.until(1000.0 + RELEASE - 0.01)
     assert 35 <= len(early) <= 49, "spread over the second, with room left"
@@ -60,12 +59,9 @@ def test_room_is_kept_for_the_urgent_until_the_second_ends_and_is_then_used() ->
 
 
 def test_a_share_is_given_although_the_more_urgent_have_a_backlog() -> None:
-    pool = Pool(
-        "p",
-        resources={"r": limited(40, "code", "marketing")},
-        types={"code": TaskType(priority=0), "marketing": TaskType(priority=2, share=0.25)},
+    bench = bench_of(
+        {"r": limited(40, "code", "marketing")}, code=TaskType(priority=0), marketing=TaskType(priority=2, share=0.25)
     )
-    bench = Bench(pool)
     bench.add("code", 200)
     bench.add("marketing", 200)
     counts = Counter(types_of([start for _, start in bench.until(1002.0)]))
@@ -216,8 +212,7 @@ def test_small_tasks_do_not_put_off_a_large_one_that_waits_for_units_in_flight(p
         bench.now = 1000.0 + second
         for ends_at, start in [each for each in running if each[0] <= bench.now]:
             running.remove((ends_at, start))
-            start.charge.end(bench.now)
-            bench.matching.freed("r", is_refund=False)
+            bench.end(start)
         bench.add("small", 1)
         if second == 20:
             large = bench.add("large")
@@ -301,8 +296,7 @@ def test_a_parent_in_flight_wakes_all_below_it_when_a_task_ends() -> None:
     bench.add("u")
     [first] = bench.run()
     assert bench.run() == []
-    first.charge.end(bench.now)
-    bench.matching.freed(first.resource, is_refund=False)
+    bench.end(first)
     [second] = bench.run()
     assert {first.resource, second.resource} == {"a", "b"}
 
@@ -338,8 +332,7 @@ def test_random_pools_keep_every_limit_and_leave_nothing_idle(seed: int) -> None
         bench.now = max(at, bench.now + 1e-6)
         while ends and ends[0][0] <= bench.now:
             ended = heapq.heappop(ends)[2]
-            ended.charge.end(bench.now)
-            bench.matching.freed(ended.resource, is_refund=False)
+            bench.end(ended)
     assert starts
     assert min(at for at, _ in starts) >= 1001.0, "a former owner may have used the second of the beginning"
     assert len({start.waiting.task.id for _, start in starts}) == len(starts)
@@ -410,12 +403,9 @@ def follow(bench: Bench, pool: Pool) -> None:
 
 def test_what_waited_behind_a_large_task_starts_when_that_is_cancelled() -> None:
     takes = {"large": {"tokens": 100.0}, "small": {}}
-    pool = Pool(
-        "p",
-        resources={"r": Resource(limits=(Limit("tokens", 100, "day"),), takes=takes)},
-        types={"large": TaskType(), "small": TaskType()},
+    bench = bench_of(
+        {"r": Resource(limits=(Limit("tokens", 100, "day"),), takes=takes)}, large=TaskType(), small=TaskType()
     )
-    bench = Bench(pool)
     bench.add("small")
     bench.run()
     [large] = bench.add("large")
@@ -427,12 +417,9 @@ def test_what_waited_behind_a_large_task_starts_when_that_is_cancelled() -> None
 
 def test_a_small_task_that_comes_later_fills_the_gap_that_a_large_one_waits_in() -> None:
     takes = {"large": {"tokens": 60.0}, "small": {"tokens": 0.0}}
-    pool = Pool(
-        "p",
-        resources={"r": Resource(limits=(Limit("tokens", 100, "day"),), takes=takes)},
-        types={"large": TaskType(), "small": TaskType()},
+    bench = bench_of(
+        {"r": Resource(limits=(Limit("tokens", 100, "day"),), takes=takes)}, large=TaskType(), small=TaskType()
     )
-    bench = Bench(pool)
     bench.add("large", 2)
     assert types_of(bench.run()) == ["large"]
     bench.add("small", 3)
@@ -468,8 +455,7 @@ def test_tasks_of_a_resource_that_was_taken_away_leave_room_to_others() -> None:
     bench.add("u", 2)
     assert not bench.run()
     for start in running:
-        start.charge.end(bench.now)
-        bench.matching.freed(start.resource, is_refund=False)
+        bench.end(start)
     assert types_of(bench.run()) == ["u", "u"]
 
 
@@ -490,8 +476,7 @@ def test_memory_does_not_grow_with_what_starts_and_leaves_while_a_resource_sleep
     running = bench.run()
     for _ in range(900):
         start = running.pop(0)
-        start.charge.end(bench.now)
-        bench.matching.freed(start.resource, is_refund=False)
+        bench.end(start)
         bench.matching.remove(bench.add("p")[0])
         running += bench.run()
     assert len(bench.matching._timers) < 10
