@@ -140,6 +140,16 @@ def test_a_segment_is_written_when_it_is_full(tmp_path: Path) -> None:
     assert sorted(row["id"] for row in rows(tmp_path)) == sorted(f"m{i}" for i in range(25))
 
 
+def test_a_segment_is_written_after_a_while_without_being_full(tmp_path: Path) -> None:
+    trail = open_trail(tmp_path, rotate_s=0.002)
+    trail.settled(message(1), NOW_US)
+    deadline = time.monotonic() + 10
+    while trail.statistics().written < 1 and time.monotonic() < deadline:
+        time.sleep(0.002)
+    assert trail.statistics().written == 1
+    trail.close()
+
+
 def test_who_owns_a_group_is_written_before_it_starts_anything(tmp_path: Path) -> None:
     trail = open_trail(tmp_path)
     for group in range(500):

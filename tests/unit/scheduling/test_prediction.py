@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from emq_scheduling.forecast.fluid_plan import MOST_GROUPS, Plan
 from emq_scheduling.forecast.prediction import forecast, predicted_waits
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import rules
@@ -215,3 +216,18 @@ def test_a_type_that_no_resource_takes_does_not_disturb_the_others() -> None:
     odd = Pool("p", resources=pool.resources, types={**pool.types, "odd": URGENT})
     found = waits(odd, {"odd": 5, "urgent": 100})
     assert found == {"odd": math.inf, "urgent": near(10), "later": near(10)}
+
+
+def test_a_thousand_different_resources_are_predicted_as_a_few_groups() -> None:
+    """Of a thousand resources under 20 accounts, no two are equal."""
+    kinds = "abcde"
+    resources = {f"account-{i}": Resource(limits=(per_second(100 + i),)) for i in range(20)}
+    for i in range(1000):
+        takes: dict[str, dict[str, float]] = {kinds[i % 5]: {}, kinds[(i // 5) % 5]: {}}
+        resources[f"r-{i}"] = Resource(parent=f"account-{i % 20}", limits=(per_second(10 + i / 1000),), takes=takes)
+    pool = checked(Pool("p", resources=resources, types={k: TaskType(priority=n) for n, k in enumerate(kinds)}))
+    assert len(Plan(pool).groups) <= MOST_GROUPS
+    found = predicted_waits(pool, PoolState(AT, dict.fromkeys(kinds, 20_000), dict.fromkeys(kinds, 50.0)), AT)
+    assert 0 < found["a"] < found["e"] < math.inf
+    # The accounts let 2,190 a second start. The last type waits for all 100,000, and for what comes before.
+    assert found["e"] == pytest.approx(100_000 / (2190 - 4 * 50), rel=0.15)

@@ -97,6 +97,14 @@ def test_a_change_is_live_and_warns_of_what_it_leaves_without_a_resource(emq: Sh
     assert pool["resources"]["acme-1"]["limits"][1] == {"name": "slots", "amount": 8, "per": "in_flight"}
 
 
+def test_a_task_that_no_resource_can_do_is_refused_with_the_reason(emq: Shell) -> None:
+    emq("scheduling set sms resource acme-1 takes=code")
+    assert "no resource takes it" in emq.refused("scheduling submit sms notice x", code=exit_codes.FAILED)
+    said = emq.refused("scheduling submit sms code x --cost requests=11", code=exit_codes.FAILED)
+    assert "costs requests=11 are above 10" in said
+    assert "has no task type 'other'" in emq.refused("scheduling submit sms other x", code=exit_codes.FAILED)
+
+
 def test_a_task_that_starts_in_over_a_day_is_told_so(emq: Shell) -> None:
     in_database(snapshot(time.time()))
     assert emq("scheduling submit sms notice x").endswith(", starts in over a day, as things are\n")
@@ -160,6 +168,12 @@ def test_the_proof_passes_or_names_the_limit_that_was_exceeded(emq: Shell) -> No
     over = {f"{each['limit']} of {each['resource']}": each["over_s"] for each in found["limits"]}
     assert over == {"requests of acme": 0, "requests of acme-1": 1, "slots of acme-1": 0}
     assert found["twice"] == ["t0"]
+
+
+def test_a_task_that_ended_twice_fails_the_proof_unless_it_is_allowed(emq: Shell) -> None:
+    in_database(attempt("t0", 1_700_000_000_000_000), attempt("t0", 1_700_000_005_000_000))
+    assert "tasks ended twice: 1\nsuch as t0" in emq("scheduling verify sms", code=exit_codes.FAILED)
+    emq("scheduling verify sms --duplicates 1")
 
 
 def test_starts_that_nobody_can_judge_make_the_proof_incomplete(emq: Shell) -> None:
@@ -253,6 +267,15 @@ def test_what_if_forecasts_from_what_the_host_sees_and_changes_nothing(emq: Shel
     assert "after 90 s before the change, and 60 s after it" in text
     assert "acme-2" in text
     assert "acme-2" not in emq("scheduling export sms")
+
+
+def test_what_if_says_what_comes_and_that_a_backlog_never_ends(emq: Shell) -> None:
+    state = PoolState(time.time(), {"code": 1}, {"code": 999.0}, durations={"code": 0.01, "notice": 0.01})
+    in_database(Snapshot("sms", 1, "host-1", state))
+    changes = [f"limit {name}=5000/second" for name in ("acme requests", "acme-1 requests")]
+    text = emq("scheduling what-if sms", *changes, "limit acme-1 slots=none/in_flight")
+    assert "before the change tasks still wait in 7 d, after it all tasks have started in " in text
+    assert "999" in text
 
 
 def test_what_if_without_a_host_says_so(emq: Shell) -> None:
