@@ -38,7 +38,7 @@ MUTANTS = (
         "L",
         "the sweep for lost wake-ups looks at lanes only",
         "emq/fetcher/readiness.py",
-        "self.look_at(queue for name in _slice(queues, i) if (queue := self._queues.get(name)) is not None)",
+        "await self._look_once(part)",
         "pass",
         "tests/unit/test_waker.py::test_a_few_queues_are_swept_as_well",
     ),
