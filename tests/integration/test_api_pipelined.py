@@ -67,17 +67,6 @@ def api() -> Iterator[Live]:
         yield found
 
 
-def talk(api: Live, *parts: bytes) -> bytes:
-    """Send the parts; return what the API answers until it closes the connection."""
-    with socket.create_connection((api.host, api.port), timeout=LONG_S) as connection:
-        for part in parts:
-            connection.sendall(part)
-        answer = b""
-        while part := connection.recv(65_536):
-            answer += part
-        return answer
-
-
 def begin(api: Live) -> bytes:
     """The head of a publish, without its end and without what tells the length of its body."""
     lines = ["POST /v1/tenants/acme/messages HTTP/1.1", "Host: a", f"Authorization: Bearer {api.key}"]
@@ -112,20 +101,31 @@ MALFORMED = {
 @pytest.mark.parametrize("form", MALFORMED)
 def test_a_malformed_request_is_answered_behind_those_before_it(api: Live, form: str, before: int) -> None:
     sent = publish(api) * before + begin(api) + MALFORMED[form]
-    assert answers(talk(api, sent)) == [(202, "")] * before + [(400, "malformed")]
+    assert answers(api.talk(sent)) == [(202, "")] * before + [(400, "malformed")]
 
 
 @pytest.mark.parametrize("before", [0, 1, 3])
-def test_what_is_no_request_at_all_is_answered_behind_those_before_it(api: Live, before: int) -> None:
-    sent = publish(api) * before + b"\x00\x01\r\n\r\n"
-    assert answers(talk(api, sent)) == [(202, "")] * before + [(400, "malformed")]
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\x00\x01\r\n\r\n",
+        b"hello\r\n\r\n",
+        b"GET /v1/tenants HTTP/1.1\r\n\r\n",
+        b"GET /v1/tenants HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n",
+        b"GET /v1/tenants HTTP/1.1\r\nHost: a\r\nIdempotency-Key: a\r\nIdempotency-Key: b\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/9.9\r\nHost: a\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_of_http_is_answered_behind_those_before_it(api: Live, request_: bytes, before: int) -> None:
+    assert answers(api.talk(publish(api) * before + request_)) == [(202, "")] * before + [(400, "malformed")]
 
 
 @pytest.mark.parametrize("before", [0, 1, 3])
 @pytest.mark.parametrize("end", [b"", b"\r\n"], ids=["without end", "whole"])
 def test_a_head_that_is_too_large_is_answered_behind_those_before_it(api: Live, end: bytes, before: int) -> None:
     sent = publish(api) * before + b"GET / HTTP/1.1\r\nHost: a\r\n" + FILLER + end
-    assert answers(talk(api, sent)) == [(202, "")] * before + [(431, "head_too_large")]
+    assert answers(api.talk(sent)) == [(202, "")] * before + [(431, "head_too_large")]
 
 
 @pytest.mark.parametrize("before", [0, 1, 3])
@@ -133,42 +133,43 @@ def test_a_head_that_is_too_large_is_answered_behind_those_before_it(api: Live, 
     "rest",
     [
         b"Content-Length: 1000000000\r\n\r\n",
-        b"Content-Length: 60000\r\n\r\n" + b"x" * 60_000,
+        b"Content-Length: 60000\r\nExpect: 100-continue\r\n\r\n",
+        b"Content-Length: 10000000\r\n\r\n" + b"x" * 10_000_000,
         CHUNKED + b"ea60\r\n" + b"x" * 60_000 + b"\r\n0\r\n\r\n",
     ],
-    ids=["announced", "sent", "in chunks"],
+    ids=["announced", "asked for", "sent", "in chunks"],
 )
 def test_a_body_that_is_too_large_is_answered_behind_those_before_it(api: Live, rest: bytes, before: int) -> None:
     sent = publish(api) * before + begin(api) + rest
-    assert answers(talk(api, sent)) == [(202, "")] * before + [(413, "too_large")]
+    assert answers(api.talk(sent)) == [(202, "")] * before + [(413, "too_large")]
 
 
 def test_a_head_as_large_as_it_may_be_is_read_behind_others(api: Live) -> None:
     large = publish(api).replace(b"Host: a\r\n", b"Host: a\r\n" + FILLER[: 7 * len(FILLER) // 12])
     last = publish(api).replace(b"Host: a\r\n", b"Host: a\r\nConnection: close\r\n")
-    assert answers(talk(api, publish(api) + large * 3 + last)) == [(202, "")] * 5
+    assert answers(api.talk(publish(api) + large * 3 + last)) == [(202, "")] * 5
 
 
 @pytest.mark.parametrize("protocol", ["h2c", "websocket"])
 def test_requests_behind_one_for_another_protocol_are_answered(api: Live, protocol: str) -> None:
     asking = f"GET /v1/openapi.json HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n".encode()
     last = publish(api).replace(b"Host: a\r\n", b"Host: a\r\nConnection: close\r\n")
-    assert answers(talk(api, asking + publish(api) + asking + last)) == [(200, ""), (202, "")] * 2
+    assert answers(api.talk(asking + publish(api) + asking + last)) == [(200, ""), (202, "")] * 2
 
 
 def test_trailers_without_end_are_cut(api: Live) -> None:
     sent = begin(api) + CHUNKED + b"2\r\n{}\r\n0\r\n"
-    assert answers(talk(api, publish(api) + sent, FILLER)) == [(202, ""), (431, "head_too_large")]
+    assert answers(api.talk(publish(api) + sent, FILLER)) == [(202, ""), (431, "head_too_large")]
 
 
 def test_nothing_is_said_behind_a_request_that_ends_the_connection(api: Live) -> None:
     last = publish(api).replace(b"Host: a\r\n", b"Host: a\r\nConnection: close\r\n")
-    assert answers(talk(api, last + begin(api) + MALFORMED["two hosts"])) == [(202, "")]
+    assert answers(api.talk(last + begin(api) + MALFORMED["two hosts"])) == [(202, "")]
 
 
 def test_a_client_that_goes_on_to_send_sees_the_refusal(api: Live) -> None:
     sent = [publish(api), begin(api) + MALFORMED["no size of a chunk"], *[b"x" * 50_000] * 10]
-    assert answers(talk(api, *sent)) == [(202, ""), (400, "malformed")]
+    assert answers(api.talk(*sent)) == [(202, ""), (400, "malformed")]
 
 
 def test_a_client_that_sends_on_and_on_is_left(api: Live) -> None:

@@ -96,23 +96,6 @@ def set_up(api: httpx.Client, tenant: str, url: str, qps: int = 50, **more: Any)
     return secret
 
 
-def check(endpoint: Endpoint, secret: str, count: int) -> None:
-    until(lambda: len({headers["webhook-id"] for headers, _ in endpoint.requests}) == count)
-    for headers, body in endpoint.requests:
-        Webhook(secret).verify(body, headers)
-
-
-def test_one_process_serves_the_api_and_delivers(emq: Shell, endpoint: Endpoint) -> None:
-    key, _ = emq("api key create --name ops")
-    process = emq.start("up --api 127.0.0.1:0")
-    with client(process, key.strip()) as api:
-        secret = set_up(api, "acme", endpoint.url)
-        assert api.post("/v1/tenants/acme/messages", json={"event_type": "a", "payload": 1}).status_code == 202
-        check(endpoint, secret, 1)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
-
-
 def test_the_api_alone_needs_a_store_for_several_processes(emq: Shell) -> None:
     _, error = emq("api --at 127.0.0.1:0", code=2)
     assert "emq up --api" in error

@@ -10,8 +10,7 @@ import pytest
 
 from bench.engine import troubles
 from bench.support import endpoints
-from bench.support.endpoints import Arrival, Endpoints, Kind
-from emq.runtime.errors import InvalidSettings
+from bench.support.endpoints import Endpoints, Kind
 from emq_push.resolver import AresResolver
 
 HEADERS = {"webhook-id": "Id1", "webhook-timestamp": "1700000000"}
@@ -41,19 +40,6 @@ async def test_troubled_endpoints_do_not_answer(kind: Kind) -> None:
         assert served.stop() == []
 
 
-async def test_a_huge_body_goes_on_while_it_is_read() -> None:
-    with Endpoints({"a": "huge"}) as served:
-        async with aiohttp.ClientSession() as session, session.post(served.url("a"), data=b"x") as answer:
-            assert answer.status == 200
-            assert answer.content_length == endpoints.HUGE_BYTES
-            assert len(await answer.content.readexactly(8 << 20)) == 8 << 20
-
-
-def test_tenants_have_addresses_of_their_own() -> None:
-    assert len({endpoints.address(i) for i in range(70_000)}) == 70_000
-    assert endpoints.address(0) == "127.16.0.1"
-
-
 async def test_the_name_server_tells_addresses_but_those_of_silent_names() -> None:
     with Endpoints({"a": "good", "b": "silent-names"}) as served:
         resolver = AresResolver([served.name_server])
@@ -63,15 +49,3 @@ async def test_the_name_server_tells_addresses_but_those_of_silent_names() -> No
             await resolver.resolve(f"b{endpoints.ZONE}", 80)
         assert failed.value.errno == socket.EAI_AGAIN
         await resolver.close()
-
-
-def test_an_unknown_trouble_is_refused_by_name() -> None:
-    assert list(troubles.chosen("all", 20, 300)) == list(troubles.NAMES)
-    assert troubles.chosen("crowd,flood", 20, 300)["crowd"].tenants == 300
-    with pytest.raises(InvalidSettings, match="'tide'"):
-        troubles.chosen("flood,tide", 20, 300)
-
-
-def test_what_never_arrived_is_missed() -> None:
-    arrived = [Arrival("a", "1", 0, 0), Arrival("a", "1", 0, 1)]
-    assert troubles.missed({"1": "a", "2": "a", "3": "b"}, arrived) == 2

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-
-from bench.cluster.crew import InvalidRun
-from bench.support.stage import Stage
-from bench.tenants import starts
-from bench.tenants.starts import StartFile
-from bench.tenants.waits import Waits
-from bench.tenants.watched_host import watched
 
 TIMEOUT_S = 300
 FIELDS = {
@@ -61,43 +52,3 @@ def test_a_part_measures_its_figures(part: str) -> None:
         assert found["rss_ratio_after"] > 0.5
     if part == "rows":
         assert found["producer_mb"] > 1
-
-
-def test_a_store_and_a_catalog_that_are_there_are_used_once(tmp_path: Path) -> None:
-    words = ["--store", f"sqlite:///{tmp_path}/store.db", "--database", f"sqlite:///{tmp_path}/catalog.db"]
-    assert figures("awake", [*words, "--awake-topics", "10"])["store"] == "sqlite"
-    again = bench("--part", "awake", *words)
-    assert again.returncode == 1
-    assert "hold nothing" in again.stderr
-
-
-@pytest.fixture
-def host() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        yield process
-        process.kill()
-
-
-async def test_a_wait_ends_with_the_host_or_with_the_patience(tmp_path: Path, host: subprocess.Popen[bytes]) -> None:
-    path = tmp_path / "starts"
-    with pytest.raises(InvalidRun, match=r"waited 0 s in vain until 1 message started"):
-        await starts.reached(path, 1, Waits(host.pid, 0.0))
-    StartFile(path).add(1)
-    await starts.reached(path, 1, Waits(host.pid, 0.0))
-    host.kill()
-    with pytest.raises(InvalidRun, match="the host ended before 2 messages started"):
-        await starts.reached(path, 2, Waits(host.pid, 300.0))
-
-
-async def failing_elsewhere(stage: Stage) -> None:
-    with watched(stage, TIMEOUT_S) as host:
-        with contextlib.suppress(InvalidRun):
-            await host.start()
-        raise InvalidRun("the host ended before it was ready")
-
-
-async def test_a_host_that_ends_by_itself_says_why(tmp_path: Path) -> None:
-    with Stage("sqlite", quiet=True) as stage:
-        stage.url = f"sqlite:///{tmp_path}/missing/store.db"
-        with pytest.raises(InvalidRun, match=r"ended with status 1:(?s:.)*missing"):
-            await failing_elsewhere(stage)

@@ -26,18 +26,6 @@ def shared(emq: Shell, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMQ_HOST_NAME", "h")
 
 
-def test_a_pipe_with_a_malformed_line_is_published_up_to_it(emq: Shell) -> None:
-    emq.here("topic create t --qps 100")
-    good = "".join(f'{{"payload": {n}}}\n' for n in range(3_000))
-    out, err = emq("publish t", good + "{broken\n" + good, code=2)
-    assert out == ""
-    assert err.startswith("emq: line 3001 is not valid JSON")
-    assert "3,000 messages published" in err
-    assert err.count("\n") == 1
-    [lag] = emq.json("lag")
-    assert lag["ready"]["mid"] == 3_000
-
-
 def test_ctrl_c_while_waiting_for_input_counts_what_was_published(emq: Shell) -> None:
     emq.here("topic create t --qps 100")
     process = emq.start("publish t -")
@@ -141,28 +129,6 @@ def test_ctrl_c_ends_a_live_view_without_complaint(emq: Shell) -> None:
     assert view.stderr.read() == ""
 
 
-def test_host_processes_share_a_store_are_restarted_and_stopped_together(emq: Shell, shared: None) -> None:
-    Path("mine.py").write_text("import emq\napp = emq.App()\napp.handler('cli-*')(lambda m: None)\n")
-    emq.here("topic create cli-many --qps 400")
-    parent = emq.start("host --processes 2 --app mine")
-
-    def hosts() -> dict[str, int]:
-        found = emq.json("stats")["hosts"]
-        return {host["host"]: host["groups"] for host in found if host["live"] and host["groups"]}
-
-    until(lambda: set(hosts()) == {"h-0", "h-1"} and sum(hosts().values()) == 8)  # who is up first has all for a moment
-    children = psutil.Process(parent.pid).children()
-    assert len(children) == 2
-    children[0].kill()
-    assert "starting it again" in line_with(parent, "status -9")
-    emq.here("publish cli-many " + "x " * 400)
-    until(lambda: sum(emq.json("lag cli-many")[0]["ready"].values()) == 0)
-    parent.send_signal(signal.SIGTERM)
-    assert parent.wait(PATIENCE_S) == 0
-    assert hosts() == {}
-    emq.here("topic delete cli-many --yes --force")
-
-
 RECEIPTS = """
 import os
 import emq
@@ -209,23 +175,3 @@ def test_host_processes_end_when_their_parent_was_killed(emq: Shell, shared: Non
     parent.kill()
     parent.wait(PATIENCE_S)
     until(lambda: not any(child.is_running() for child in children))
-
-
-def test_a_sorted_topic_is_fed_by_a_pipe_watched_and_deleted_on_a_shared_store(emq: Shell, shared: None) -> None:
-    code = "import emq\napp = emq.App()\n\n\n@app.handler('cli-sorted')\nasync def handle(m):\n    raise emq.Reject\n"
-    Path("mine.py").write_text(code)
-    emq.here("topic create cli-sorted --qps 100 --kind priority --slots 4")
-    lines = "".join(f'{{"payload": {n % 300}, "priority": {20 + n % 50}}}\n' for n in range(600))
-    out, _ = emq("publish cli-sorted -", lines)
-    assert out == "published 600 messages to 1 topic\n"
-    [lag] = emq.json("lag cli-sorted")
-    assert lag["ready"] == {"slot": 300}
-    host = emq.start("up --app mine")
-    line_with(host, "consuming")
-    until(lambda: emq.json("lag cli-sorted")[0]["dead"] >= 25)
-    host.send_signal(signal.SIGTERM)
-    assert host.wait(PATIENCE_S) == 0
-    dead = len(emq.json("dead list cli-sorted --limit 1000"))
-    assert emq.json("dead replay cli-sorted --priority 99") == {"replayed": dead}
-    assert max(s["best_priority"] for s in emq.json("topic show cli-sorted")["slot_list"]) == 99
-    assert emq.json("topic delete cli-sorted --yes --force") == {"deleted": "cli-sorted", "messages": 300}

@@ -90,30 +90,6 @@ async def test_a_failed_dispatch_does_not_add_the_delay_again(r: Rig) -> None:
         assert 61 <= r.clock.now() - begin < 61.2
 
 
-async def test_every_and_repeat_without_drift_also_where_an_occurrence_fails(r: Rig) -> None:
-    async def second_fails(m: Message) -> None:
-        if m.id.endswith(".2") and m.attempt == 1:
-            raise ValueError("no")
-
-    await r.topic("t", 100, backoff_s=(4.0,), jitter=0.0)
-    seen = Seen(second_fails)
-    async with r.consuming(seen):
-        begin = r.clock.now()
-        id_ = await r.producer.schedule("t", "x", every_s=10, repeat=3, delay_ms=5000)
-        await until(lambda: len(seen) == 5, 120)
-        await asyncio.sleep(60)
-    starts = [(d.id, d.attempt, round(d.started_us / 1e6 - begin)) for d in seen.deliveries]
-    assert starts == [
-        (f"{id_}.1", 1, 5),
-        (f"{id_}.2", 1, 15),
-        (f"{id_}.2", 2, 19),
-        (f"{id_}.3", 1, 25),
-        (f"{id_}.4", 1, 35),
-    ]
-    [lane] = await r.store.lanes.inspect(["t/0"])
-    assert (lane.waiting, lane.prepared) == (0, 0)
-
-
 async def test_cron_fires_by_the_wall_clock_until_it_is_recalled(r: Rig) -> None:
     await r.topic("t", 100)
     seen = Seen()
@@ -124,24 +100,6 @@ async def test_cron_fires_by_the_wall_clock_until_it_is_recalled(r: Rig) -> None
         assert await recalled(r, "t", id_, "unknown") == {id_}
         await asyncio.sleep(180)
     assert len(seen) == 3
-
-
-@pytest.mark.parametrize(("missed", "expected"), [("skip", 0), ("once", 1), ("all", 6)])
-async def test_what_was_missed_while_no_host_was_there_is_made_up_for_as_the_schedule_says(
-    r: Rig, missed: str, expected: int
-) -> None:
-    await r.topic("t", 100)
-    seen = Seen()
-    async with r.consuming(seen):
-        await r.producer.schedule("t", "x", every_s=60, missed=missed)
-        await until(lambda: len(seen) == 1, 100)
-    await asyncio.sleep(60 * 6 + 30)
-    async with r.consuming(seen):
-        await asyncio.sleep(5)
-        assert len(seen) == 1 + expected
-        await asyncio.sleep(120)
-        assert len(seen) == 1 + expected + 2
-    assert len(set(seen.ids)) == len(seen)
 
 
 async def test_schedules_and_delays_move_with_their_group(r: Rig) -> None:
@@ -203,36 +161,6 @@ class Counts(dict[str, int]):
             self[id_] = self.get(id_, 0) + 1
 
 
-async def test_an_expired_message_never_runs_and_is_a_dead_letter_before_its_turn_comes(r: Rig) -> None:
-    await r.topic("t", 1, group_qps=1)
-    seen = Seen()
-    async with r.consuming(seen):
-        for i in range(5):
-            await r.producer.publish("t", f"live{i}")
-        brief = await r.producer.publish("t", "brief", ttl_s=1.5)
-        await asyncio.sleep(2)  # it is buffered behind four that live on
-        [dead] = await r.store.lanes.dead("t/0")
-        assert (dead.id, dead.reason) == (brief, "expired")
-        await until(lambda: len(seen) == 5)
-        await asyncio.sleep(2)
-    assert b"brief" not in seen.payloads
-    assert await r.lag("t") == 0
-
-
-async def test_the_smaller_of_two_times_to_live_wins(r: Rig) -> None:
-    await r.topic("t", 1, group_qps=1, ttl_s=3.0)
-    await r.topic("paused", 100, ttl_s=3.0)
-    await r.producer.publish("t", "first")
-    await r.producer.publish("t", "shorter", ttl_s=2.0)
-    await r.producer.publish("t", "longer", ttl_s=100.0)
-    await asyncio.sleep(2.5)
-    seen = Seen()
-    async with r.consuming(seen):
-        await asyncio.sleep(10)
-    assert [d.id for d in seen.deliveries if d.payload != b"first"] == []
-    assert len(await r.store.lanes.dead("t/0")) >= 2
-
-
 async def test_time_to_live_counts_from_when_a_delayed_message_is_due_and_bounds_its_retries(r: Rig) -> None:
     async def fails(m: Message) -> None:
         raise ValueError("no")
@@ -245,22 +173,6 @@ async def test_time_to_live_counts_from_when_a_delayed_message_is_due_and_bounds
     assert [d.attempt for d in seen.deliveries] == [1, 2, 3]
     [dead] = await r.store.lanes.dead("t/0")
     assert (dead.id, dead.reason) == (id_, "expired")
-
-
-async def test_a_recalled_message_never_starts_and_one_that_has_started_is_not_recalled(r: Rig) -> None:
-    await r.topic("t", 100)
-    await r.topic("merge", 100, kind="range_merge", slots=4, time_range_ms=5000)
-    seen = Seen()
-    async with r.consuming(seen):
-        gone = await r.producer.publish("t", "gone", delay_ms=5000)
-        stays = await r.producer.publish("t", "stays", delay_ms=1000)
-        merged = await r.producer.publish("merge", "merged")
-        kept = await r.producer.publish("merge", "kept")
-        await asyncio.sleep(2)
-        assert await recalled(r, "t", gone, stays) == {gone}
-        assert await recalled(r, "merge", merged, "3-none") == {merged}
-        await asyncio.sleep(10)
-    assert set(seen.ids) == {stays, kept}
 
 
 async def test_a_delayed_message_of_a_topic_by_priority_takes_its_place_when_it_is_due(r: Rig) -> None:

@@ -113,19 +113,26 @@ def seen(name: str, live: bool = True, store_unreachable: str | None = None) -> 
     return {"host": name, "live": live, "store_unreachable": store_unreachable}
 
 
-def test_the_probe_says_ready_when_this_host_is_live_and_reaches_its_store() -> None:
-    assert probe([seen("pod-2"), seen("pod-1")]) == 0
-    assert probe([seen("pod-1-0"), seen("pod-1-1")], "2") == 0
+PODS = [seen("pod-1-0"), seen("pod-1-1")]
+ONE_SILENT = [seen("pod-1-0"), seen("pod-1-1", live=False)]
 
 
 @pytest.mark.parametrize(
-    "hosts",
-    [None, [], [seen("pod-2")], [seen("pod-11")], [seen("pod-1", live=False)], [seen("pod-1", True, "no answer")]],
-    ids=["no statistics", "nobody", "another", "a longer name", "not live", "no store"],
+    ("hosts", "processes", "status"),
+    [
+        ([seen("pod-2"), seen("pod-1")], [], 0),
+        (PODS, ["2"], 0),
+        (ONE_SILENT, ["2"], 1),
+        (None, [], 1),
+        ([], [], 1),
+        ([seen("pod-2")], [], 1),
+        ([seen("pod-11")], [], 1),
+        ([seen("pod-1", live=False)], [], 1),
+        ([seen("pod-1", True, "no answer")], [], 1),
+    ],
+    ids=["live", "all", "one silent", "no statistics", "nobody", "another", "longer name", "not live", "no store"],
 )
-def test_the_probe_says_not_ready_otherwise(hosts: list[dict[str, Any]] | None) -> None:
-    assert probe(hosts) == 1
-
-
-def test_the_probe_wants_every_process() -> None:
-    assert probe([seen("pod-1-0"), seen("pod-1-1", live=False)], "2") == 1
+def test_the_probe_says_ready_when_every_process_of_this_host_is_live_and_reaches_its_store(
+    hosts: list[dict[str, Any]] | None, processes: list[str], status: int
+) -> None:
+    assert probe(hosts, *processes) == status

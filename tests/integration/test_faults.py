@@ -119,26 +119,6 @@ async def test_sigterm_in_the_middle_of_work_repeats_nothing(hosts: Cluster) -> 
     assert await left(hosts.app) == 0
 
 
-async def test_a_second_host_on_an_sqlite_file_is_refused_in_one_line(on_sqlite: Cluster, tmp_path: Path) -> None:
-    hosts = on_sqlite
-    await prepared(hosts.app, 40)
-    first = hosts.start("a")
-    await hosts.until(lambda: len(done(hosts)) > 0)
-    second = hosts.start("a")
-    assert await second.wait() == 1
-    [line] = complaints(second)
-    assert str(tmp_path / "emq.db") in line
-    assert "stop" in line
-    await hosts.until(lambda: len(done(hosts)) == 40)
-    await hosts.app.publish("orders", b"more")  # publishing from another process is fine
-    await hosts.until(lambda: len(done(hosts)) == 41)
-    first.kill()
-    third = hosts.start("a")  # the lock died with its holder
-    await hosts.app.publish("orders", b"more")
-    await hosts.until(lambda: len(done(hosts)) == 42)
-    assert await third.stop() == 0
-
-
 class Local:
     """A host in this process on a server of its own, and what it handled."""
 

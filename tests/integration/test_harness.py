@@ -238,18 +238,6 @@ async def test_the_cap_holds_and_time_passes_as_the_quota_needs() -> None:
         assert max(Counter(map(int, starts)).values()) <= 10
 
 
-async def test_priorities_count() -> None:
-    app = app_with({"work": ignore})
-    async with Harness(app, start=START) as t:
-        await app.create_topic("work", qps=1, priorities=("high", "low"))
-        await app.pause("work")
-        await app.publish_many("work", [b"low"] * 3, priority="low")
-        await app.publish_many("work", [b"high"] * 3, priority="high")
-        await app.resume("work")
-        await t.settled()
-        assert [m.payload for m in t.delivered] == [b"high"] * 3 + [b"low"] * 3
-
-
 async def test_an_expired_message_is_a_dead_letter_without_an_error() -> None:
     app = app_with({"short": ignore})
     async with Harness(app, start=START) as t:
@@ -481,22 +469,6 @@ async def test_an_open_app_is_refused() -> None:
         with pytest.raises(RuntimeError, match="the app is open already"):
             async with Harness(app):
                 pass
-
-
-async def test_handlers_of_the_same_batch_fail_each_for_itself() -> None:
-    app = emq.App("memory:")
-
-    @app.handler("batch", batch_size=10)
-    async def some(messages: list[emq.Message]) -> None:
-        raise emq.PartialFailure({m.id: ValueError(m.payload) for m in messages if m.payload == b"1"})
-
-    async with Harness(app, start=START) as t:
-        await app.create_topic("batch", qps=50)
-        await app.publish_many("batch", [b"1"])
-        await t.publish("batch", b"2")
-        await t.settled()
-        assert [m.payload for m in t.delivered] == [b"2"]
-        assert [(f.message.payload, str(f.error)) for f in t.failures] == [(b"1", "b'1'")]
 
 
 async def test_a_handler_that_takes_too_long_is_a_failure() -> None:

@@ -42,33 +42,12 @@ async def test_a_message_to_an_idle_group_starts_at_once(r: Rig) -> None:
         assert r.clock.now() - published < 0.002
 
 
-async def test_one_handler_serves_thousands_of_topics(r: Rig) -> None:
-    for i in range(200):
-        await r.topic(f"tenant.{i}", 5)
-        await r.producer.publish(f"tenant.{i}", b"hello")
-    seen = Seen()
-    async with r.consuming(bound({"tenant.*": seen.on("h")})):
-        await until(lambda: len(seen) == 200)
-    assert {d.topic for d in seen.deliveries} == {f"tenant.{i}" for i in range(200)}
-
-
 async def test_a_topic_without_a_handler_keeps_its_messages(r: Rig) -> None:
     await r.topic("orders")
     await r.producer.publish("orders", b"x")
     async with r.consuming(bound({"other": Seen().on("h")})):
         await asyncio.sleep(3)
     assert await r.lag("orders") == 1
-
-
-async def test_a_backlog_is_served_highest_priority_first_without_an_inversion(r: Rig) -> None:
-    await r.topic("orders", 20)
-    for priority in ("low", "mid", "high"):
-        await r.producer.publish_many("orders", [priority] * 25, priority=priority)
-    seen = Seen()
-    async with r.consuming(seen):
-        await until(lambda: len(seen) == 75)
-    assert [d.priority for d in seen.deliveries] == [0] * 25 + [1] * 25 + [2] * 25
-    assert inversions(seen.deliveries) == []
 
 
 async def test_a_high_message_that_arrives_last_goes_before_the_backlog_below_it(r: Rig) -> None:
@@ -121,32 +100,6 @@ async def test_a_retry_goes_before_lower_priorities_when_it_is_due(r: Rig) -> No
     assert inversions(seen.deliveries) == []
 
 
-async def test_low_messages_that_are_due_and_may_not_start_keep_no_higher_one_in_the_lane(r: Rig) -> None:
-    await r.topic("orders", 10, group_qps=10)
-    await r.producer.publish_many("orders", [b"mid"] * 300, priority="mid")
-    for i in range(100):
-        await r.producer.publish("orders", f"low{i}", priority="low", delay_ms=1_000)
-    at = r.clock.now() + 5
-    await r.producer.publish("orders", b"high", priority="high", at=at)
-    seen = Seen()
-    async with r.consuming(seen):
-        await until(lambda: len(seen) == 401, 60)
-    [high] = [d for d in seen.deliveries if d.priority == 0]
-    assert high.started_us / 1e6 < at + 1.3, "a second of quota, and a quarter to look at what is crowded"
-    assert inversions(seen.deliveries) == []
-
-
-async def test_weights_share_a_backlog_in_proportion(r: Rig) -> None:
-    await r.topic("orders", 20, priority_policy="weighted", weights=(5.0, 3.0, 2.0))
-    for priority in ("high", "mid", "low"):
-        await r.producer.publish_many("orders", [priority] * 100, priority=priority)
-    seen = Seen()
-    async with r.consuming(seen):
-        await until(lambda: len(seen) >= 100)
-    first = [d.priority for d in seen.deliveries[:100]]
-    assert [first.count(p) for p in range(3)] == [50, 30, 20]
-
-
 @pytest.mark.parametrize(("qps", "group_qps"), [(7.0, 50.0), (2.5, 50.0), (0.5, 50.0), (103.0, 25.0)])
 async def test_a_topic_starts_in_an_aligned_second_what_its_quota_allows_and_no_group_is_left_behind(
     r: Rig, qps: float, group_qps: float
@@ -165,50 +118,6 @@ async def test_a_topic_starts_in_an_aligned_second_what_its_quota_allows_and_no_
     of_groups = Counter(d.group for d in seen.deliveries if d.started_us // MICRO in full)
     for group, quota in enumerate(quotas(topic)):
         assert abs(of_groups[group] - quota * len(full)) <= len(full)
-
-
-async def test_retries_count_against_the_cap(r: Rig) -> None:
-    async def fail_twice(m: Message) -> None:
-        if m.attempt < 3:
-            raise ValueError("again")
-
-    await r.topic("orders", 10, backoff_s=(0.3,), jitter=0.5)
-    await r.producer.publish_many("orders", [b"x"] * 40)
-    seen = Seen(fail_twice)
-    async with r.consuming(seen):
-        await until(lambda: len(seen) == 120)
-    assert max(starts_per_second(seen.deliveries).values()) == 10
-
-
-async def test_smooth_pacing_stays_under_quota_and_burst_in_any_sliding_second(r: Rig) -> None:
-    await r.topic("orders", 40, pacing="smooth", burst=4)
-    await r.producer.publish_many("orders", [b"x"] * 400)
-    seen = Seen()
-    async with r.consuming(seen):
-        await until(lambda: len(seen) == 400)
-    starts = [d.started_us for d in seen.deliveries]
-    for i, start in enumerate(starts):
-        assert sum(1 for s in starts[i:] if s < start + 1_000_000) <= 44
-    assert (starts[-1] - starts[0]) / 1e6 < 400 / 40 * 1.02
-
-
-async def test_a_new_qps_counts_while_the_host_runs(r: Rig) -> None:
-    await r.topic("orders", 5)
-    await r.producer.publish_many("orders", [b"x"] * 300)
-    seen = Seen()
-    async with r.consuming(seen):
-        await until(lambda: len(seen) == 10)
-        await r.admin.update("orders", qps=30)
-        await until(lambda: len(seen) >= 160)
-        await r.admin.update("orders", qps=2)
-        await asyncio.sleep(0.1)  # the catalog is looked at every 50 ms
-        before, since = len(seen), int(r.clock.now()) + 1
-        await asyncio.sleep(10)
-    counts = starts_per_second(seen.deliveries)
-    assert 30 in counts.values()
-    assert max(counts.values()) <= 30
-    assert len(seen) - before in range(19, 23)
-    assert max(n for (_, s), n in counts.items() if s >= since) == 2
 
 
 async def test_pause_stops_starting_and_resume_goes_on_with_nothing_lost(r: Rig) -> None:
@@ -314,83 +223,6 @@ async def test_a_draining_topic_is_consumed_to_the_end(r: Rig) -> None:
         await until(lambda: len(seen) == 50)
 
 
-async def test_topics_created_and_deleted_while_the_host_runs_are_followed(r: Rig) -> None:
-    seen = Seen()
-    async with r.consuming(seen) as host:
-        await r.topic("late", 10)
-        await r.producer.publish("late", b"x")
-        await until(lambda: len(seen) == 1)
-        await asyncio.sleep(0.5)
-        await r.admin.delete("late")
-        await until(lambda: not host.ownership.groups)
-
-
-async def test_a_topic_deleted_and_created_again_between_two_looks_is_consumed(r: Rig) -> None:
-    await r.topic("orders", 10)
-    seen = Seen()
-    async with r.consuming(seen, catalog_poll_s=2.0):
-        await asyncio.sleep(0.5)
-        await r.admin.delete("orders")
-        await r.topic("orders", 10)
-        await r.producer.publish("orders", b"second life")
-        await until(lambda: len(seen) == 1, 10)
-
-
-async def test_a_backlog_in_one_group_uses_the_topics_whole_quota_and_never_more(r: Rig) -> None:
-    await r.topic("orders", 30, group_qps=10)
-    await r.producer.publish_many("orders", [b"x"] * 120, key="all in one group")
-    seen = Seen()
-    async with r.consuming(seen):
-        await until(lambda: len(seen) == 120)
-    assert len({d.group for d in seen.deliveries}) == 1
-    assert max(starts_per_second(seen.deliveries).values()) == 30
-
-
-async def test_messages_of_one_key_run_one_at_a_time_and_in_order(r: Rig) -> None:
-    running: set[str] = set()
-
-    async def slow(m: Message) -> None:
-        assert m.key is not None
-        assert m.key not in running
-        running.add(m.key)
-        await asyncio.sleep(0.003 + int(m.payload) % 7 / 1000)
-        running.remove(m.key)
-
-    await r.topic("orders", 2_000)
-    for i in range(40):
-        await r.producer.publish_many("orders", [b"%d" % (i * 5 + k) for k in range(5)], keys=list("abcde"))
-    seen = Seen(slow)
-    async with r.consuming(seen) as host:
-        await until(lambda: len(seen) == 200)
-    assert host.work.endings.failed == 0
-    assert seen.most_running > 1
-    for key in "abcde":
-        order = [int(d.payload) for d in seen.deliveries if d.key == key]
-        assert order == sorted(order)
-
-
-async def test_messages_of_one_key_in_two_priorities_run_one_at_a_time(r: Rig) -> None:
-    running = 0
-
-    async def slow(m: Message) -> None:
-        nonlocal running
-        running += 1
-        assert running == 1
-        await asyncio.sleep(0.02)
-        running -= 1
-
-    await r.topic("orders", 40)
-    for i in range(20):
-        await r.producer.publish("orders", b"%d" % i, key="k", priority="high" if i % 3 == 0 else "low")
-    seen = Seen(slow)
-    async with r.consuming(seen) as host:
-        await until(lambda: len(seen) == 20)
-    assert host.work.endings.failed == 0
-    for priority in (0, 2):
-        order = [int(d.payload) for d in seen.deliveries if d.priority == priority]
-        assert order == sorted(order)
-
-
 async def test_a_hole_is_skipped_and_progress_passes_it(r: Rig) -> None:
     await r.topic("orders", 50, priorities=("only",))
     await r.producer.publish_many("orders", [b"%d" % i for i in range(10)])
@@ -402,34 +234,6 @@ async def test_a_hole_is_skipped_and_progress_passes_it(r: Rig) -> None:
         await asyncio.sleep(1)
         assert host.work.puller.holes == 4
     assert await r.checkpointed("orders/0/only") == 11
-
-
-async def test_a_body_that_is_not_a_message_is_delivered_as_it_is(r: Rig) -> None:
-    from emq.storage.log_store import Put
-
-    await r.topic("orders", 50, priorities=("only",))
-    await r.store.log.put([Put("orders/0/only", [b"\xc1 not ours"])])
-    seen = Seen()
-    async with r.consuming(seen):
-        await until(lambda: len(seen) == 1)
-    assert seen.payloads == [b"\xc1 not ours"]
-    assert await r.lag("orders") == 0
-
-
-async def test_consumed_messages_leave_the_store_and_stay_for_the_retention(r: Rig) -> None:
-    await r.topic("short", 50, priorities=("p",))
-    await r.topic("kept", 50, priorities=("p",), retention_s=30)
-    for name in ("short", "kept"):
-        await r.producer.publish_many(name, [b"x"] * 10)
-    seen = Seen()
-    async with r.consuming(seen):
-        await until(lambda: len(seen) == 20)
-        await asyncio.sleep(10)
-        bounds = await r.store.log.bounds(["short/0/p", "kept/0/p"])
-        assert [b.head for b in bounds] == [11, 1]
-        await asyncio.sleep(40)
-        [kept] = await r.store.log.bounds(["kept/0/p"])
-        assert kept.head == 11
 
 
 async def test_a_long_retention_does_not_hold_up_a_short_one(r: Rig) -> None:

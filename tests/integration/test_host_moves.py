@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
 
 import pytest
 
-from emq.offsets.checkpoints import Checkpoint
 from emq.storage.lane_store import LaneState
 from emq.storage.message import Message
-from emq.topics.model import quotas
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
 from support.local_cluster import LocalCluster
@@ -114,26 +111,6 @@ async def test_handlers_are_awaited_also_while_the_hosts_clock_leaps(how: str) -
         assert len(seen) == 1
 
 
-async def test_cancelling_a_host_repeats_what_was_in_flight_and_nothing_else(r: Rig) -> None:
-    await r.topic("orders", 50)
-    sent = await r.producer.publish_many("orders", [b"x"] * 120)
-    seen = Seen(slow)
-    task = asyncio.create_task(r.host(seen).run())
-    await until(lambda: len(seen) >= 75)
-    unfinished, started = seen.running, len(seen)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    await asyncio.sleep(3)
-    assert (seen.running, len(seen)) == (0, started)
-    async with r.consuming(seen):
-        await until(lambda: set(seen.ids) == set(sent))
-        await asyncio.sleep(1)
-    repeated = sum(n - 1 for n in Counter(seen.ids).values())
-    assert repeated <= unfinished
-    assert await r.lag("orders") == 0
-
-
 async def test_a_crash_repeats_at_most_what_was_unfinished_or_not_checkpointed(r: Rig) -> None:
     await r.topic("orders", 50)
     sent = await r.producer.publish_many("orders", [b"x"] * 200)
@@ -223,47 +200,6 @@ async def test_the_cap_holds_while_a_group_moves_between_hosts(r: Rig) -> None:
     assert max(starts_per_second(seen.deliveries).values()) == 40
 
 
-async def test_growing_and_shrinking_under_load_loses_nothing_and_keeps_the_cap(r: Rig) -> None:
-    await r.topic("orders", 10, group_qps=10)
-    seen = Seen(slow)
-    sent: list[str] = []
-
-    async def publish() -> None:
-        for n in range(220):
-            if n % 20 == 0:  # otherwise it writes to what the catalog said a second ago
-                await r.producer.refresh()
-            sent.extend(await r.producer.publish_many("orders", [b"x"] * 3, priority=random.choice(["high", "low"])))
-            await asyncio.sleep(0.05)
-
-    async with r.consuming(seen, "a"), r.consuming(seen, "b"):
-        publishing = asyncio.create_task(publish())
-        for qps in (100, 30, 70, 10):
-            await asyncio.sleep(2.6)
-            await r.admin.update("orders", qps=qps)
-        await publishing
-        await until(lambda: len(seen) == len(sent), 200)
-        await asyncio.sleep(5)
-        topic = await r.catalog.get("orders")
-    assert (topic.active_groups, topic.groups) == (1, 1)
-    assert sorted(seen.ids) == sorted(sent)
-    assert await r.lag("orders") == 0
-    assert max(starts_per_second(seen.deliveries).values()) <= 100
-    assert len({d.group for d in seen.deliveries}) == 10
-
-
-async def test_quotas_of_a_shrunk_topic_still_add_up_while_its_retired_groups_drain(r: Rig) -> None:
-    await r.topic("orders", 100, group_qps=10)
-    await r.producer.publish_many("orders", [b"x"] * 400)
-    topic = await r.admin.update("orders", qps=20)
-    assert (topic.active_groups, topic.groups) == (2, 10)
-    assert sum(quotas(topic)) == 20
-    seen = Seen()
-    async with r.consuming(seen):
-        await until(lambda: len(seen) == 400, 60)
-    per_second = Counter(d.started_us // 1_000_000 for d in seen.deliveries)
-    assert max(per_second.values()) == 20
-
-
 async def test_a_second_owner_fences_off_the_first_which_settles_and_saves_nothing_more(r: Rig) -> None:
     await r.topic("orders", 50, priorities=("p",), max_attempts=1)
     sent = await r.producer.publish_many("orders", [b"%d" % i for i in range(30)])
@@ -295,36 +231,6 @@ async def test_a_second_owner_fences_off_the_first_which_settles_and_saves_nothi
             await until(lambda: fresh.work.endings.succeeded == 30)
     assert sorted(fresh_seen.ids) == sorted(sent)
     assert await r.checkpointed("orders/0/p") == 31
-
-
-async def test_a_stale_checkpoint_is_refused_and_ends_the_ownership(r: Rig) -> None:
-    await r.topic("orders", 50, priorities=("p",))
-    seen = Seen()
-    async with r.consuming(seen) as host:
-        await r.producer.publish("orders", b"x")
-        await until(lambda: len(seen) == 1)
-        await asyncio.sleep(1)
-        await r.checkpoints.save([Checkpoint("orders/0/p", 1_000, 2)])
-        await r.producer.publish("orders", b"y")
-        await until(lambda: host.ownership.losses.groups == 1)
-    assert await r.checkpointed("orders/0/p") == 2
-
-
-async def _backlog(r: Rig, messages: int) -> list[str]:
-    return await r.producer.publish_many("orders", [b"x"] * messages)
-
-
-async def test_a_full_store_topic_takes_messages_again_after_a_restart(r: Rig) -> None:
-    await r.topic("orders", 50, max_length=20, priorities=("p",))
-    seen = Seen()
-    await _backlog(r, 20)
-    async with r.consuming(seen):
-        await until(lambda: len(seen) == 20)
-        await asyncio.sleep(0.1)  # consumed, but stopped before the store was told to drop
-    async with r.consuming(seen):
-        await asyncio.sleep(20)
-        await _backlog(r, 20)
-        await until(lambda: len(seen) == 40)
 
 
 async def test_a_lost_group_in_the_queue_for_room_does_not_hold_up_its_sister(r: Rig) -> None:

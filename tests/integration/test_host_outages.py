@@ -7,13 +7,11 @@ from collections import Counter
 
 import pytest
 
-from emq.producer import Producer
 from emq.runtime import errors
 from emq.storage.log_store import Trim
 from emq.storage.message import Message
-from emq.topics.catalog import Catalog
 from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore, InlineDatabase
+from support.doubles import FaultyStore
 from support.rig import Rig, Seen, running
 from support.virtual import virtual
 from support.waiting import until
@@ -47,24 +45,6 @@ async def test_a_store_outage_is_survived_without_loss_or_repetition(r: Rig, fau
         await asyncio.sleep(1)
     assert Counter(d.id for d in seen.deliveries) == Counter(dict.fromkeys(sent, 2))
     assert await r.lag("orders") == 0
-
-
-async def test_an_outcome_that_is_unknown_is_tried_again_and_nothing_is_doubled(r: Rig) -> None:
-    await r.topic("orders", 50, backoff_s=(0.5,))
-    await r.producer.publish_many("orders", [b"x"] * 20)
-    seen = Seen(fail_once)
-    store = FaultyStore(MemoryStore(r.world))
-    host = r.host(seen, store=store)
-    async with running(host):
-        await until(lambda: len(seen) == 20)
-        store.lanes.fail(errors.OutcomeUnknown("the reply was lost"), "add", "settle")
-        await asyncio.sleep(3)
-        store.heal()
-        await until(lambda: len(seen) == 40)
-        await asyncio.sleep(2)
-    assert len(seen) == 40
-    [slot] = await r.store.lanes.inspect(["orders/0"])
-    assert slot[:3] == (0, 0, 0)
 
 
 async def test_a_full_store_keeps_retries_waiting_and_goes_on_consuming(r: Rig) -> None:
@@ -279,45 +259,6 @@ async def test_publishing_of_every_kind_goes_on_while_the_database_is_away(
         await until(lambda: len(seen) >= 2 + 4 * 60 + 1, 60)
         await asyncio.sleep(2)
     assert len(seen) == len(set(seen.payloads)) == 2 + 4 * 60 + 1
-
-
-async def test_what_was_delayed_into_a_group_that_others_retired_meanwhile_is_placed_anew(r: Rig) -> None:
-    await r.topic("orders", 200)
-    away = InlineDatabase.__new__(InlineDatabase)
-    away.__dict__.update(r.db.__dict__)  # this process's own way to the same database
-    producer = Producer(r.store, Catalog(away, "online", None), clock=r.clock)
-    await producer.publish("orders", b"first")
-    away.down = True
-    seen = Seen()
-    async with r.consuming(seen):
-        await r.admin.update("orders", qps=50)
-        await asyncio.sleep(20)
-        assert (await r.catalog.get("orders")).groups == 1
-        sent = [await producer.publish("orders", b"later", delay_ms=100) for _ in range(40)]
-        await asyncio.sleep(10)
-        assert 0 < len(seen) < 41
-        away.down = False
-        await until(lambda: len(seen) == 41)
-        await asyncio.sleep(5)
-    assert set(sent) < set(seen.ids)
-    assert len(seen) == 41
-
-
-async def test_no_more_delayed_messages_than_can_be_looked_after_are_taken_without_the_database(
-    r: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("emq.producer.doubtful_delays.MESSAGES", 20)
-    await r.topic("orders", 500)
-    await r.producer.publish("orders", b"first")
-    r.db.down = True
-    for _ in range(20):
-        await r.producer.publish("orders", b"later", delay_ms=1_000)
-    await asyncio.gather(*(r.producer.publish("orders", b"x", delay_ms=1_000) for _ in range(5)))
-    with pytest.raises(errors.DatabaseUnavailable, match="nothing was published"):
-        await r.producer.publish("orders", b"later", delay_ms=1_000)
-    r.db.down = False
-    await asyncio.sleep(3)
-    await r.producer.publish("orders", b"later", delay_ms=1_000)
 
 
 async def test_a_sealed_queue_and_what_is_known_for_too_long_are_refused_with_a_documented_error(

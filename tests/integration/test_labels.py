@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from emq.producer import Outgoing
 from emq.runtime import errors
 from emq.storage.message import Message
 from support.rig import Rig, Seen, running
@@ -67,12 +66,6 @@ async def test_a_publish_with_more_headers_and_keys_than_the_topic_takes_is_refu
         ):
             await publish(r.producer, key, headers)
     await publish(r.producer, "k" * 500, {"a": "x" * 467})
-
-
-async def test_one_of_many_with_too_large_headers_is_refused_and_the_others_are_not(r: Rig) -> None:
-    await r.topic("t", max_headers=1_000)
-    sent = await r.producer.send([Outgoing("t", b"x", headers={"a": "x" * n}) for n in (1, 1_000, 2)])
-    assert [isinstance(outcome, errors.InvalidMessage) for outcome in sent] == [False, True, False]
 
 
 async def test_a_merge_key_is_bounded_as_headers_are(r: Rig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import msgspec
@@ -58,6 +59,12 @@ ODD: dict[str, Any] = {
     "wordless": _Wordless,
     "long": lambda: ValueError("x" * 10_000_000),
     "group": lambda: BaseExceptionGroup("several", [ValueError("a"), SystemExit(1)]),
+    "surrogate": lambda: ValueError("\udc80 of a file's name"),
+    "reject with a surrogate": lambda: errors.Reject("\udc80"),
+    "retry never": lambda: errors.Retry(after_s=math.inf),
+    "time out of its own": TimeoutError,
+    "partial of nothing": lambda: errors.PartialFailure(None),  # type: ignore[arg-type]
+    "partial of a list": lambda: errors.PartialFailure(["x"]),  # type: ignore[arg-type]
 }
 
 
@@ -67,11 +74,12 @@ def _odd_retry(after: Any) -> errors.Retry:
     return failure
 
 
+@pytest.mark.parametrize("options", [{}, {"kind": "range_merge", "time_range_ms": 10, "retry": "backoff"}], ids=str)
 @pytest.mark.parametrize("batch_size", [1, 5])
 @pytest.mark.parametrize("suspends", [False, True])
 @virtual
 async def test_whatever_a_handler_raises_is_a_failed_delivery_and_the_group_goes_on(
-    r: Rig, suspends: bool, batch_size: int
+    r: Rig, suspends: bool, batch_size: int, options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     good: list[str] = []
 
@@ -83,7 +91,7 @@ async def test_whatever_a_handler_raises_is_a_failed_delivery_and_the_group_goes
                 raise ODD[m.payload.decode()]()
             good.append(m.payload.decode())
 
-    topic = await r.topic("orders", 100, max_attempts=1)
+    topic = await r.topic("orders", 100, max_attempts=1, **options)
     for name in ODD:
         await r.producer.publish_many("orders", [name, f"after {name}"], key=name)
     async with r.consuming(bound({"*": handle}, batch_size=batch_size)) as host:
@@ -93,6 +101,7 @@ async def test_whatever_a_handler_raises_is_a_failed_delivery_and_the_group_goes
     letters = [letter async for letter in dead_letters.find(r.store, topic, dead_letters.EVERY)]
     assert {letter.payload.decode() for letter in letters} >= ODD.keys()
     assert all(len(letter.reason) <= 500 for letter in letters)
+    assert caplog.text.encode(), "a log file takes it"
 
 
 @virtual

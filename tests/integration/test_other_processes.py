@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import struct
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -17,24 +14,7 @@ from emq.runtime.environment import Environment
 from emq.storage.log_store import Read
 from emq_stores.sql import open_store
 
-STARTED_US = 1_000_000_001_000_000
 QUEUE = "shop/0/high"
-
-
-def test_what_a_killed_process_has_started_is_recorded(tmp_path: Path) -> None:
-    path = tmp_path / "host.starts"
-    program = f"""
-        import asyncio, os, signal
-        from pathlib import Path
-        from bench.cluster.starts import StartFile
-        from emq.storage.message import Message
-        file = StartFile(Path({str(path)!r}))
-        asyncio.run(file.handle(Message("id", (5).to_bytes(8, "big") + b"x", started_us={STARTED_US})))
-        os.kill(os.getpid(), signal.SIGKILL)
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert struct.unpack("<qq", path.read_bytes()) == (5, STARTED_US)
 
 
 def test_a_process_that_has_ended_is_known_to_be_gone_and_no_other() -> None:

@@ -79,17 +79,3 @@ def test_a_wrong_block_is_found(name: str, tmp_path: Path) -> None:
     ended = run(page, tmp_path)
     assert ended.returncode != 0
     assert complaint in ended.stderr
-
-
-def test_output_is_compared_but_for_what_differs_from_run_to_run() -> None:
-    output = "published 2 messages to 'orders': 4xj6CDSiV0Aj1, 4xj6CDSiV0Aj2\nafter 0.31 s\nthe end\n"
-    shown = ["published 2 messages to 'orders': 8Kd0aaQbxyZe1, 8Kd0aaQbxyZe2"]
-    assert page_blocks.compared(shown, output) == {"8Kd0aaQbxyZe1": "4xj6CDSiV0Aj1", "8Kd0aaQbxyZe2": "4xj6CDSiV0Aj2"}
-    assert page_blocks.compared(["published ... 'orders': ...", "...", "the end"], output) == {}
-    assert page_blocks.compared(["after 12 ms"], output) == {}
-
-
-@pytest.mark.parametrize("shown", [["published 3 messages ..."], ["the end", "after 0.31 s"], ["after 0.31 s or so"]])
-def test_output_that_lacks_a_line_is_found(shown: list[str]) -> None:
-    with pytest.raises(page_blocks.Missing):
-        page_blocks.compared(shown, "published 2 messages to 'orders'\nafter 0.31 s\nthe end\n")

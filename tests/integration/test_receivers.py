@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
@@ -17,7 +16,7 @@ import yarl
 from emq.runtime import errors
 from emq.storage.message import Message
 from emq_demo import receivers
-from emq_demo.receivers import Behaviour, Receivers
+from emq_demo.receivers import Receivers
 from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoint
 from emq_push.pusher import Pusher
@@ -154,16 +153,3 @@ def test_the_process_dies_with_its_parent() -> None:
 def test_an_unknown_behaviour_is_refused_by_value(text: str) -> None:
     with pytest.raises(errors.InvalidSettings, match=f"receiver behaviour '{text}' is not known; use fast"):
         Receivers({"a": text})
-
-
-def test_behaviours_are_parsed() -> None:
-    parsed = [Behaviour.parse(text) for text in ("fast", "slow:2", "flaky:3", "down")]
-    assert parsed == [Behaviour(), Behaviour(delay_s=2.0), Behaviour(fail_every=3), Behaviour(down=True)]
-
-
-async def test_many_deliveries_at_once_are_each_received_once() -> None:
-    with Receivers({"a": "fast"}) as r:
-        endpoint = Endpoint("a", yarl.URL(r.url("a")))
-        async with Pusher({"a": endpoint}.get, addresses=AddressFilter(("127.0.0.1",))) as push:
-            await asyncio.gather(*(push(Message(f"m{n}", b"", topic="a")) for n in range(200)))
-        assert sorted(receipt.id for receipt in r.stop()) == sorted(f"m{n}" for n in range(200))

@@ -46,65 +46,12 @@ async def test_what_is_given_back_is_folded_with_what_came_meanwhile(r: Rig) -> 
     assert sum(w.merged for w in left) + len(seen) == 12
 
 
-async def test_a_clean_stop_gives_back_what_a_claim_under_way_brings(r: Rig) -> None:
-    await r.topic("t", 4, kind="priority", slots=1)
-    store, seen = FaultyStore(MemoryStore(r.world)), Seen()
-    async with r.consuming(seen, store=store):
-        await asyncio.sleep(1.5)
-        store.sorted.inject("claim", after_s=0.3)
-        await r.producer.publish_many("t", ["a", "b"], scores=[40, 50])
-        await asyncio.sleep(0.1)
-    assert await states(r) == (2, 0, 0)
-    assert [w.score for w in await r.store.sorted.waiting(Slot("t/0", SlotKind.PRIORITY))] == [50, 40]
-
-
-async def test_a_topic_deleted_while_its_slots_are_acquired_does_not_stop_the_host(r: Rig) -> None:
-    await r.topic("t", 50, kind="priority", slots=1)
-    await r.topic("u", 50)
-    store, seen = FaultyStore(MemoryStore(r.world)), Seen()
-
-    async def deletes() -> None:
-        await r.admin.delete("t")
-        await asyncio.sleep(1)  # the host learns of it meanwhile
-
-    store.log.after["bounds"] = deletes
-    async with r.consuming(seen, store=store) as host:
-        await r.producer.publish("u", "x")
-        await until(lambda: len(seen) == 1)
-        assert list(host.ownership.groups) == ["u/0"]
-
-
 async def test_a_member_without_a_note_does_not_expire_before_it_was_there(r: Rig) -> None:
     topic = await r.topic("t", 50, kind="priority", slots=1, merge="key", ttl_s=60.0)
     seen = Seen()
     async with r.consuming(seen):
         await r.store.sorted.add([SlotAdd(topic.slot(0), b"k", 50, Keep.LAST, b"of a stranger")])
         await until(lambda: len(seen) == 1)
-    assert await states(r) == (0, 0, 0)
-
-
-async def test_within_a_key_the_more_urgent_goes_first_also_if_it_comes_last(r: Rig) -> None:
-    await r.topic("t", 100, kind="priority", slots=1, ordering="key", merge="key")
-    seen = Seen(lambda m: asyncio.sleep(1))
-    async with r.consuming(seen):
-        await asyncio.sleep(1)
-        for payload, priority in (("first", 50), ("low", 20), ("high", 90)):
-            await r.producer.publish("t", payload, key="k", priority=priority)
-            await asyncio.sleep(0.05)
-        await until(lambda: len(seen) == 3)
-    assert seen.payloads == [b"first", b"high", b"low"]
-
-
-async def test_what_is_sent_again_while_it_waits_for_its_key_runs_once_with_its_new_payload(r: Rig) -> None:
-    await r.topic("t", 100, kind="priority", slots=1, ordering="key", merge="key")
-    seen = Seen(lambda m: asyncio.sleep(1))
-    async with r.consuming(seen):
-        await asyncio.sleep(1)
-        for payload, merge_key in (("first", "f"), ("old", "m"), ("new", "m")):
-            await r.producer.publish("t", payload, key="k", merge_key=merge_key, priority=30)
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(5)
-    assert seen.payloads == [b"first", b"new"]
     assert await states(r) == (0, 0, 0)
 
 
@@ -121,21 +68,6 @@ async def test_what_waited_for_its_key_goes_past_nothing_more_urgent_of_another_
         await until(lambda: len(seen) == 7)
     assert seen.payloads[:2] == [b"first", b"filler"]
     assert seen.payloads[-1] == b"low"
-
-
-async def test_after_a_crash_the_next_owner_delivers_at_once_what_the_last_had_claimed(r: Rig) -> None:
-    await r.topic("t", 4, kind="priority", slots=1, prepare_timeout_s=600.0, ordering="none")
-    await r.producer.publish_many("t", ["a", "b", "c", "d"], priority=20)
-    seen = Seen()
-    host = r.host(Seen(lambda m: asyncio.sleep(1000)))
-    crashed = asyncio.create_task(host.run())
-    await until(lambda: host.work.dispatcher.started == 4)
-    crashed.cancel()
-    await asyncio.wait([crashed])
-    assert (await states(r))[1] == 4
-    async with r.consuming(seen, "host-2"):
-        await until(lambda: len(seen) == 4, 5)
-    assert {d.attempt for d in seen.deliveries} == {2}
 
 
 async def test_a_slot_is_with_one_claim_at_a_time(r: Rig) -> None:
@@ -230,29 +162,3 @@ async def test_a_resumed_topic_goes_on_at_once(r: Rig) -> None:
         assert (len(seen), await states(r)) == (0, (1, 0, 0))
         await r.admin.update("t", state=State.ACTIVE)
         await until(lambda: len(seen) == 1, 0.5)
-
-
-async def test_what_woke_nobody_is_found_within_seconds(r: Rig) -> None:
-    await r.topic("t", 50, kind="priority", slots=4)
-    seen = Seen()
-    store = FaultyStore(MemoryStore(r.world))
-    store.deafen()
-    async with r.consuming(seen, store=store):
-        await asyncio.sleep(2)
-        await r.producer.publish_many("t", ["a", "b", "c", "d"], priority=20)
-        await until(lambda: len(seen) == 4, 6)
-
-
-async def test_when_wake_ups_may_be_lost_every_slot_is_looked_at(r: Rig) -> None:
-    await r.topic("t", 50, kind="priority", slots=4)
-    seen = Seen()
-    store = FaultyStore(MemoryStore(r.world))
-    again = store.deafen()
-    async with r.consuming(seen, store=store):
-        await asyncio.sleep(2)
-        await r.producer.publish_many("t", ["a", "b", "c", "d"], priority=20)
-        await asyncio.sleep(0.1)
-        assert not seen
-        again.set()
-        await until(lambda: len(seen) == 4, 1)
-        await asyncio.sleep(0)

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import redis
@@ -27,7 +27,6 @@ from emq.topics.model import Topic
 from support.loops import on_both_loops
 from support.proxies import ReplyCutter
 from support.sorted_load import Load
-from support.waiting import until
 
 PROCESS = Path(__file__).parents[1] / "support" / "sorted_host_process.py"
 
@@ -122,79 +121,6 @@ async def test_of_adds_sent_together_each_learns_what_became_of_itself(redis_ser
             with pytest.raises(errors.OutcomeUnknown):
                 await store.sorted.add(adds)
             await store.close()
-
-
-FULL: dict[str, dict[str, Any]] = {
-    "range": {"kind": "range_merge", "time_range_ms": 1},
-    "prio": {"kind": "priority", "retry": "backoff", "backoff_s": (0.1,)},  # retries move to the group's lane
-    "fixed": {"kind": "fixed_time", "precision": "millisecond", "merge": "key", "fold": "union"},
-}
-
-
-async def publish_large(app: emq.App, topic: str, name: str) -> str | errors.StoreFull:
-    payload = f"{name} {'x' * 2_000}"
-    said: dict[str, dict[str, Any]] = {
-        "range": {},
-        "prio": {"priority": 30},
-        "fixed": {"merge_key": name, "delay_ms": 5},
-    }
-    try:
-        await app.publish(topic, payload, **said[topic])
-    except errors.StoreFull as exc:
-        return exc
-    return name
-
-
-async def fill(app: emq.App) -> set[str]:
-    """Publish to all topics until the server takes no more; answers the names of what it took."""
-    taken: set[str] = set()
-    for n in range(1_000):
-        names = [(topic, f"{topic}-{n}.{i}") for topic in FULL for i in range(20)]
-        answers = await asyncio.gather(*(publish_large(app, topic, name) for topic, name in names))
-        taken |= {answer for answer in answers if isinstance(answer, str)}
-        if all(isinstance(answer, errors.StoreFull) for answer in answers):
-            return taken
-    raise AssertionError("the server was never full")
-
-
-async def test_a_full_server_refuses_adds_is_drained_with_its_retries_and_takes_adds_again(
-    redis_server: servers.RedisServer, tmp_path: Path
-) -> None:
-    starts: Counter[tuple[str, int]] = Counter()
-    done: Counter[str] = Counter()
-
-    async def handle(m: emq.Message) -> None:
-        name = m.payload.decode().partition(" ")[0]
-        starts[name, m.attempt] += 1
-        if m.attempt == 1 and name.endswith("1"):
-            raise ValueError("not at first")
-        done[name] += 1
-
-    async def reached(names: set[str]) -> None:
-        await until(lambda: names <= set(done))
-
-    with servers.start_redis(extra_args=("--maxmemory", "8mb", "--maxmemory-policy", "noeviction")) as server:
-        app = emq.App(server.url, database=f"sqlite:///{tmp_path}/catalog.db")
-        app.handler("*")(handle)
-        async with app:
-            topics = [
-                await app.create_topic(name, 4_000, group_qps=150, ordering="none", **options)
-                for name, options in FULL.items()
-            ]
-            taken = await fill(app)
-            assert len(taken) > 500
-            host = asyncio.create_task(app.run())
-            await reached(taken)
-            again = {f"{topic}-again" for topic in FULL}
-            assert {await publish_large(app, topic, f"{topic}-again") for topic in FULL} == again
-            await reached(again)
-            app.stop()
-            await host
-            lags = await app.admin.slot_lag(topics)
-            assert not any(lag.ready + lag.delayed + lag.claimed + lag.dead for lag in lags)
-    assert set(done) == taken | again
-    assert set(done.values()) == set(starts.values()) == {1}
-    assert sum(attempt == 2 for _, attempt in starts) == sum(name.endswith("1") for name in taken)
 
 
 # --------------------------------------------------------------------------------------------------- killed processes

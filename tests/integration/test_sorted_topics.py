@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from emq import Reject, Retry
+from emq import Retry
 from emq.runtime import errors
-from emq.storage.message import Message, slot_id
+from emq.storage.message import Message
 from emq.storage.reasons import parted
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from emq.topics.model import State
@@ -135,20 +135,6 @@ async def test_a_retry_asked_for_at_a_time_comes_at_that_time(r: Rig) -> None:
     first, second = seen.deliveries
     assert 7.0 <= (second.started_us - first.started_us) / 1e6 < 7.1
     assert second.attempt == 2
-
-
-async def test_rejected_is_dead_at_once(r: Rig) -> None:
-    async def rejects(m: Message) -> None:
-        raise Reject("malformed")
-
-    await r.topic("t", 100, kind="priority", slots=2)
-    seen = Seen(rejects)
-    async with r.consuming(seen):
-        id_ = await r.producer.publish("t", "x", priority=50)
-        await asyncio.sleep(2)
-    assert (len(seen), await states(r)) == (1, (0, 0, 1))
-    assert seen.ids == [id_]
-    assert id_ == slot_id(int(id_.partition("-")[0]), b"x")
 
 
 @pytest.mark.parametrize("ordering", ["slot", "key", "none"])
@@ -313,22 +299,6 @@ async def test_aging_bounds_the_wait_below_a_stream_of_higher_priorities() -> No
     assert await worst_wait() >= 19
 
 
-async def test_time_to_live_ends_in_the_dead_letters_also_behind_what_lives_on(r: Rig) -> None:
-    await r.topic("t", 1, kind="range_merge", slots=1, time_range_ms=100, merge="key")
-    seen = Seen()
-    async with r.consuming(seen):
-        for i in range(6):
-            await r.producer.publish("t", f"live{i}")
-        await asyncio.sleep(0.01)
-        await r.producer.publish("t", "brief", ttl_s=1.5)
-        await until(lambda: len(seen) == 6, 60)
-        await asyncio.sleep(2)
-    assert b"brief" not in seen.payloads
-    [dead] = await r.store.sorted.dead(Slot("t/0", SlotKind.RANGE_MERGE, apart=True))
-    assert (dead.body, dead.reason) == (b"brief", "expired")
-    assert dead.dead_ms / 1000 < seen.deliveries[3].started_us / 1e6  # it did not wait for its turn
-
-
 @pytest.mark.parametrize("paused", [False, True])
 async def test_what_has_expired_behind_a_backlog_is_dead_within_a_second_or_so(r: Rig, paused: bool) -> None:
     await r.topic("t", 2, kind="priority", slots=1, merge="key", ordering="none", ttl_s=3600)
@@ -351,22 +321,6 @@ async def test_what_has_expired_behind_a_backlog_is_dead_within_a_second_or_so(r
         await until(lambda: len(seen) >= 40, 60)
         await asyncio.sleep(3)
     assert Counter(seen.payloads) == {b"%d" % i: 1 for i in range(40)}
-
-
-async def test_a_second_death_adds_its_payload_to_the_dead_letter_of_the_first(r: Rig) -> None:
-    async def rejects(m: Message) -> None:
-        raise Reject(f"no {m.payload.decode()}")
-
-    await r.topic("t", 100, kind="range_merge", time_range_ms=100, slots=1, merge="key", fold="sum")
-    seen = Seen(rejects)
-    async with r.consuming(seen):
-        for n in (40, 2):
-            await r.producer.publish("t", str(n), merge_key="sku")
-            await asyncio.sleep(3)
-    assert await states(r) == (0, 0, 1)
-    [dead] = await r.store.sorted.dead(Slot("t/0", SlotKind.RANGE_MERGE, apart=True))
-    reasons = [parted(reason).text for _, reason in dead.history]
-    assert (dead.body, parted(dead.reason).text, reasons) == (b"42", "rejected: no 2", ["rejected: no 40"])
 
 
 async def test_a_slot_is_claimed_from_when_all_that_was_buffered_of_it_has_expired(r: Rig) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -12,13 +11,11 @@ import pytest
 
 from emq.runtime import errors
 from emq.runtime.environment import Environment
-from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.slot_store import (
     LATEST,
     Entry,
     Fold,
     Keep,
-    Recover,
     Slot,
     SlotAdd,
     SlotClaim,
@@ -115,20 +112,6 @@ async def test_claims_of_one_slot_in_one_call_take_different_members(store: SqlS
     assert taken == [[b"0", b"1"], [b"2", b"3"], [b"4"]]
 
 
-async def test_a_slot_and_the_lane_of_its_group_have_fences_and_alarms_of_their_own(
-    store: SqlStore, slot: Slot
-) -> None:
-    assert await claim(store, slot, epoch=9) == []
-    (lane,) = await store.lanes.claim([LaneClaim(slot.name, 1, 1)], NOW)
-    assert not isinstance(lane, errors.NotOwner)
-    watcher = store.watch()
-    await store.lanes.add([LaneAdd(slot.name, "x", b"", NOW)])
-    async with asyncio.timeout(5):
-        assert await anext(watcher) == [slot.name]
-        await store.sorted.add([add(slot, b"x")])
-        assert await anext(watcher) == [slot.address]
-
-
 async def test_one_call_may_replay_a_dead_member_and_bury_its_twin(store: SqlStore, slot: Slot) -> None:
     await store.sorted.add([add(slot, b"x")])
     (first,) = await claim(store, slot)
@@ -141,16 +124,6 @@ async def test_one_call_may_replay_a_dead_member_and_bury_its_twin(store: SqlSto
     assert answers == [True, True]
     assert [dead.reason for dead in await store.sorted.dead(slot)] == ["second"]
     assert [entry.member for entry in await claim(store, slot)] == [b"x"]
-
-
-async def test_what_is_rolled_back_onto_its_twin_is_folded_as_the_slot_was_last(store: SqlStore, slot: Slot) -> None:
-    slot, total = slot._replace(apart=True), Fold("sum")
-    await store.sorted.add([add(slot, b"x", NOW, b"1", total)])
-    await claim(store, slot, epoch=1)
-    await store.sorted.add([add(slot, b"x", NOW, b"2", total)])
-    assert await store.sorted.recover([Recover(slot, 2)], NOW) == [1]
-    (waiting,) = await store.sorted.waiting(slot)
-    assert (waiting.body, waiting.merged) == (b"3", 2)
 
 
 async def test_a_full_disk_refuses_adds_and_what_is_claimed_can_still_be_settled(tmp_path: Path, slot: Slot) -> None:

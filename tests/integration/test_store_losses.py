@@ -188,16 +188,6 @@ async def test_what_was_claimed_from_a_lane_and_not_started_is_delivered_when_it
     assert sorted(seen.ids) == sorted(ids)
 
 
-async def test_a_former_owner_cannot_bring_back_the_checkpoint_that_was_taken_back(r: Rig) -> None:
-    queue = "orders/0/p"
-    await r.checkpoints.save([Checkpoint(queue, 5, 100)])
-    assert await r.checkpoints.rewind([Checkpoint(queue, 4, 10)]) == [queue]
-    assert (await r.checkpoints.load([queue]))[queue].watermark == 100
-    assert await r.checkpoints.rewind([Checkpoint(queue, 6, 10)]) == []
-    assert await r.checkpoints.save([Checkpoint(queue, 5, 100)]) == [queue]
-    assert (await r.checkpoints.load([queue]))[queue] == Checkpoint(queue, 6, 10)
-
-
 async def test_a_save_under_way_when_the_store_is_emptied_does_not_bring_the_former_checkpoint_back(
     r: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple, TypeVar
 
@@ -30,6 +32,17 @@ class Live(NamedTuple):
     @property
     def url(self) -> str:
         return f"http://{self.host}:{self.port}"
+
+    def talk(self, *parts: bytes, pause_s: float = 0.0) -> bytes:
+        """Send the parts; return what the API answers until it closes the connection."""
+        with socket.create_connection((self.host, self.port), timeout=30) as connection:
+            for part in parts:
+                connection.sendall(part)
+                time.sleep(pause_s)
+            answer = b""
+            while part := connection.recv(65_536):
+                answer += part
+            return answer
 
 
 @contextlib.contextmanager
