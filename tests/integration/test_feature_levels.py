@@ -22,7 +22,7 @@ from emq_cli import cluster as cluster_views
 from emq_cli.commands import app as cli
 from support import level_host_process
 from support.emq_shell import opened, shell
-from support.rig import Rig, Seen, rig
+from support.rig import Rig, Seen
 from support.virtual import virtual
 from support.waiting import until
 
@@ -117,21 +117,21 @@ def publishing(app: emq.App) -> float:
 _publishers: list[asyncio.Task[None]] = []
 
 
-async def test_a_host_that_joins_in_the_moment_of_a_raise_takes_it_back() -> None:
-    async with rig() as r:
-        await r.topic("orders", 10)
-        seen = iter([{"new": 2}, {"new": 2, "old": 1}])
+async def test_a_host_that_joins_in_the_moment_of_a_raise_takes_it_back(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await r.topic("orders", 10)
+    seen = iter([{"new": 2}, {"new": 2, "old": 1}])
 
-        async def hosts() -> upgrading.Levels:
-            return next(seen)
+    async def hosts() -> upgrading.Levels:
+        return next(seen)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(levels, "LEVEL", 2)
-            with pytest.raises(errors.WrongState, match="old"):
-                await upgrading.upgrade(r.db, "online", 2, hosts)
-            assert await r.db.run(lambda c: levels.current(c, "online")) == 1
-            with pytest.raises(errors.InvalidSettings, match="levels 1 to 2, not 3"):
-                await upgrading.upgrade(r.db, "online", 3, hosts)
+    monkeypatch.setattr(levels, "LEVEL", 2)
+    with pytest.raises(errors.WrongState, match="old"):
+        await upgrading.upgrade(r.db, "online", 2, hosts)
+    assert await r.db.run(lambda c: levels.current(c, "online")) == 1
+    with pytest.raises(errors.InvalidSettings, match="levels 1 to 2, not 3"):
+        await upgrading.upgrade(r.db, "online", 3, hosts)
 
 
 class Hosts:
@@ -149,84 +149,83 @@ class Hosts:
         return {"new": self._level}
 
 
-async def test_while_a_raise_is_announced_no_older_host_joins_and_nothing_newer_is_written() -> None:
-    async with rig() as r:
-        await r.topic("orders", 10)
+async def test_while_a_raise_is_announced_no_older_host_joins_and_nothing_newer_is_written(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await r.topic("orders", 10)
 
-        async def join() -> None:
-            assert await r.db.run(lambda c: levels.current(c, "online")) == 1
-            with pytest.MonkeyPatch.context() as older:
-                older.setattr(levels, "LEVEL", 1)
-                assert await r.db.run(lambda c: levels.check(c, "online")) == 1, "hosts that are there go on"
-                with pytest.raises(errors.HostConflict, match=r"is about to be at feature level 2, .* up to level 1"):
-                    await r.db.run(lambda c: levels.join(c, "online"))
+    async def join() -> None:
+        assert await r.db.run(lambda c: levels.current(c, "online")) == 1
+        with pytest.MonkeyPatch.context() as older:
+            older.setattr(levels, "LEVEL", 1)
+            assert await r.db.run(lambda c: levels.check(c, "online")) == 1, "hosts that are there go on"
+            with pytest.raises(errors.HostConflict, match=r"is about to be at feature level 2, .* up to level 1"):
+                await r.db.run(lambda c: levels.join(c, "online"))
 
-        hosts = Hosts(2, join)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(levels, "LEVEL", 2)
-            assert await upgrading.upgrade(r.db, "online", 2, hosts) == 1
-            assert await r.db.run(lambda c: levels.join(c, "online")) == 2
-            assert (hosts.looks, await upgrading.upgrade(r.db, "online", 2, hosts)) == (2, 2)
-
-
-async def test_of_two_raises_at_once_one_that_is_taken_back_fails_the_other() -> None:
-    async with rig() as r:
-        await r.topic("orders", 10)
-        seen = iter([{"new": 2}, {"new": 2, "old": 1}])
-
-        async def another() -> upgrading.Levels:
-            return next(seen)
-
-        async def fail() -> None:
-            with pytest.raises(errors.WrongState, match="old"):
-                await upgrading.upgrade(r.db, "online", 2, another)
-
-        hosts = Hosts(2, fail)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(levels, "LEVEL", 2)
-            with pytest.raises(errors.WrongState, match="somebody else has withdrawn the raise to feature level 2"):
-                await upgrading.upgrade(r.db, "online", 2, hosts)
-            assert await r.db.run(lambda c: levels.current(c, "online")) == 1
+    hosts = Hosts(2, join)
+    monkeypatch.setattr(levels, "LEVEL", 2)
+    assert await upgrading.upgrade(r.db, "online", 2, hosts) == 1
+    assert await r.db.run(lambda c: levels.join(c, "online")) == 2
+    assert (hosts.looks, await upgrading.upgrade(r.db, "online", 2, hosts)) == (2, 2)
 
 
-async def test_of_two_raises_at_once_the_later_one_counts_and_the_other_says_so() -> None:
-    async with rig() as r:
-        await r.topic("orders", 10)
-        hosts = Hosts(3, lambda: r.db.run(lambda c: levels.announce(c, "online", 3)))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(levels, "LEVEL", 3)
-            with pytest.raises(errors.WrongState, match="somebody else raises it to level 3; see: emq upgrade"):
-                await upgrading.upgrade(r.db, "online", 2, hosts)
-            assert await r.db.run(lambda c: (levels.current(c, "online"), levels.announced(c, "online"))) == (1, 3)
+async def test_of_two_raises_at_once_one_that_is_taken_back_fails_the_other(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await r.topic("orders", 10)
+    seen = iter([{"new": 2}, {"new": 2, "old": 1}])
+
+    async def another() -> upgrading.Levels:
+        return next(seen)
+
+    async def fail() -> None:
+        with pytest.raises(errors.WrongState, match="old"):
+            await upgrading.upgrade(r.db, "online", 2, another)
+
+    hosts = Hosts(2, fail)
+    monkeypatch.setattr(levels, "LEVEL", 2)
+    with pytest.raises(errors.WrongState, match="somebody else has withdrawn the raise to feature level 2"):
+        await upgrading.upgrade(r.db, "online", 2, hosts)
+    assert await r.db.run(lambda c: levels.current(c, "online")) == 1
+
+
+async def test_of_two_raises_at_once_the_later_one_counts_and_the_other_says_so(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await r.topic("orders", 10)
+    hosts = Hosts(3, lambda: r.db.run(lambda c: levels.announce(c, "online", 3)))
+    monkeypatch.setattr(levels, "LEVEL", 3)
+    with pytest.raises(errors.WrongState, match="somebody else raises it to level 3; see: emq upgrade"):
+        await upgrading.upgrade(r.db, "online", 2, hosts)
+    assert await r.db.run(lambda c: (levels.current(c, "online"), levels.announced(c, "online"))) == (1, 3)
 
 
 @pytest.mark.parametrize("failure", [errors.ClusterUnavailable("no server"), asyncio.CancelledError(), OSError("odd")])
-async def test_a_raise_that_fails_half_way_keeps_no_older_host_from_joining(failure: BaseException) -> None:
-    async with rig() as r:
-        await r.topic("orders", 10)
+async def test_a_raise_that_fails_half_way_keeps_no_older_host_from_joining(r: Rig, failure: BaseException) -> None:
+    await r.topic("orders", 10)
 
-        async def fail() -> None:
-            raise failure
+    async def fail() -> None:
+        raise failure
 
-        hosts = Hosts(2, fail)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(levels, "LEVEL", 2)
-            with pytest.raises(type(failure)):
-                await upgrading.upgrade(r.db, "online", 2, hosts)
-        assert hosts.looks == 2
-        assert await r.db.run(lambda c: levels.join(c, "online")) == 1
+    hosts = Hosts(2, fail)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(levels, "LEVEL", 2)
+        with pytest.raises(type(failure)):
+            await upgrading.upgrade(r.db, "online", 2, hosts)
+    assert hosts.looks == 2
+    assert await r.db.run(lambda c: levels.join(c, "online")) == 1
 
 
-async def test_a_raise_that_loses_its_database_says_that_it_may_stay_announced() -> None:
-    async with rig() as r:
-        await r.topic("orders", 10)
-        hosts = Hosts(2, r.db.close)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(levels, "LEVEL", 2)
-            with pytest.raises(
-                errors.DatabaseUnavailable, match=r"raise to feature level 2 may stay announced, .* see: emq upgrade"
-            ):
-                await upgrading.upgrade(r.db, "online", 2, hosts)
+async def test_a_raise_that_loses_its_database_says_that_it_may_stay_announced(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await r.topic("orders", 10)
+    hosts = Hosts(2, r.db.close)
+    monkeypatch.setattr(levels, "LEVEL", 2)
+    with pytest.raises(
+        errors.DatabaseUnavailable, match=r"raise to feature level 2 may stay announced, .* see: emq upgrade"
+    ):
+        await upgrading.upgrade(r.db, "online", 2, hosts)
 
 
 def test_the_command_shows_a_raise_that_was_interrupted_and_how_to_end_it(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from pathlib import Path
 
 import pytest
 
-import emq as package
-from emq.runtime import errors
 from support.emq_processes import PATIENCE_S, Shell, line_with, until
 
 CHAIN = """
@@ -68,25 +65,3 @@ def test_several_processes_open_the_app_of_the_module_on_the_store_of_the_comman
     assert not Path("wrong.db").exists()
     parent.send_signal(signal.SIGTERM)
     assert parent.wait(PATIENCE_S) == 0
-
-
-async def test_the_current_app_is_that_of_the_host_of_the_handler() -> None:
-    found: list[object] = []
-    with pytest.raises(errors.WrongState, match="no host runs this code"):
-        package.App.current()
-    async with package.App("memory:", options=package.Settings()) as app:
-        await app.create_topic("handled", qps=100)
-
-        @app.handler("handled")
-        async def handle(message: package.Message) -> None:
-            found.append(package.App.current())
-            await asyncio.sleep(0)
-            found.append(package.App.current())
-
-        async with app.running():
-            await app.publish_many("handled", [b"x"] * 20)
-            while len(found) < 40:
-                await asyncio.sleep(0.01)
-        with pytest.raises(errors.WrongState):
-            package.App.current()
-    assert set(found) == {app}

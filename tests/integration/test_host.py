@@ -223,19 +223,6 @@ async def test_a_draining_topic_is_consumed_to_the_end(r: Rig) -> None:
         await until(lambda: len(seen) == 50)
 
 
-async def test_a_hole_is_skipped_and_progress_passes_it(r: Rig) -> None:
-    await r.topic("orders", 50, priorities=("only",))
-    await r.producer.publish_many("orders", [b"%d" % i for i in range(10)])
-    for offset in (1, 4, 5, 10):
-        assert r.store.real.lose("orders/0/only", offset)
-    seen = Seen()
-    async with r.consuming(seen) as host:
-        await until(lambda: len(seen) == 6)
-        await asyncio.sleep(1)
-        assert host.work.puller.holes == 4
-    assert await r.checkpointed("orders/0/only") == 11
-
-
 async def test_a_long_retention_does_not_hold_up_a_short_one(r: Rig) -> None:
     await r.topic("long", 50, priorities=("p",), retention_s=3_000)
     await r.topic("short", 50, priorities=("p",), retention_s=5)
@@ -247,19 +234,6 @@ async def test_a_long_retention_does_not_hold_up_a_short_one(r: Rig) -> None:
         await asyncio.sleep(60)
         [short] = await r.store.log.bounds(["short/0/p"])
         assert short.head == 2
-
-
-async def test_a_high_message_passes_a_backlog_of_a_busy_key_below_it(r: Rig) -> None:
-    async def slow(m: Message) -> None:
-        await asyncio.sleep(2 if m.key else 0)
-
-    await r.topic("orders", 20, priorities=("high", "low"))
-    await r.producer.publish_many("orders", [b"low"] * 300, key="busy", priority="low")
-    seen = Seen(slow)
-    async with r.consuming(seen):
-        await asyncio.sleep(30)
-        await r.producer.publish_many("orders", [b"high"] * 20, priority="high")
-        await until(lambda: seen.payloads.count(b"high") == 20, 2.5)
 
 
 RANGE: dict[str, dict[str, int]] = {"log": {}, "range_merge": {"time_range_ms": 10}}

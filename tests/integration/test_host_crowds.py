@@ -83,43 +83,6 @@ async def test_a_topic_that_answers_again_gets_its_full_rate_while_the_others_st
         assert [counts["hung.0", now - i] for i in range(1, 6)] == [20] * 5
 
 
-async def test_a_lone_topic_of_slow_handlers_has_the_places_for_its_full_rate(r: Rig) -> None:
-    await r.topic("slow", 500, max_in_flight=1_000)
-    await r.producer.publish_many("slow", [b"x"] * 2_000)
-
-    async def slow(m: Message) -> None:
-        await asyncio.sleep(1)
-
-    seen = Seen(slow)
-    async with r.consuming(seen, max_in_flight=1_000):
-        await asyncio.sleep(5)
-    assert max(starts_per_second(seen.deliveries).values()) == 500
-    assert len(seen) == 2_000
-
-
-async def test_bytes_in_flight_count_under_the_hosts_bound_and_topics_that_hang_leave_room(r: Rig) -> None:
-    size, most = 20_000, 4_000_000
-    sick, healthy = [f"hung.{i}" for i in range(20)], [f"well.{i}" for i in range(10)]
-    for name in sick:
-        await r.topic(name, 40)
-    for name in healthy:
-        await r.topic(name, 20)
-    seen = Seen(hang_or_work)
-    async with r.consuming(seen, drain_s=0.1) as host:
-        host.work.gauge.max_bytes = most
-        await asyncio.sleep(2)
-        await load(r, healthy, 10, 2)
-        for name in sick:
-            await r.producer.publish_many(name, [b"x" * size] * 200)
-        await load(r, healthy, 10, 8)
-        await asyncio.sleep(1)
-        assert host.work.gauge.flying == pytest.approx(size * host.work.dispatcher.flight.count, rel=0.01)
-        assert most / 3 < host.work.gauge.bytes + host.work.gauge.flying <= most + (1 << 20)
-    for name in healthy:
-        assert len(seen.of(name)) == 100
-        assert max(late(seen, name)) < 0.2
-
-
 async def test_nothing_is_left_on_the_gauge_when_all_is_settled(r: Rig) -> None:
     async def mixed(m: Message) -> None:
         if m.payload[0] % 3 == 0:

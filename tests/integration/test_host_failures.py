@@ -192,25 +192,6 @@ async def test_a_handler_past_its_timeout_is_cancelled_and_the_attempt_has_faile
     assert seen.deliveries[1].error == "the handler took longer than 0.5 s"
 
 
-async def test_a_topic_whose_handler_hangs_fills_its_own_room_only(r: Rig) -> None:
-    async def hang(m: Message) -> None:
-        if m.topic == "bad":
-            await asyncio.sleep(10_000)
-
-    await r.topic("bad", 500, max_in_flight=20)
-    await r.topic("good", 20)
-    await r.producer.publish_many("bad", [b"x"] * 1_000)
-    await r.producer.publish_many("good", [b"x"] * 100)
-    seen = Seen(hang)
-    async with r.consuming(seen, drain_s=0.1) as host:
-        await until(lambda: len(seen.of("good")) == 100)
-        assert len(seen.of("bad")) == 20
-        assert host.work.dispatcher.flight.count == 20
-    assert set(starts_per_second(seen.of("good")).values()) == {20}
-    assert await r.lag("bad") == 1_000
-    assert await r.lag("good") == 0
-
-
 async def test_at_most_max_in_flight_handlers_of_a_topic_run_and_the_host_has_a_bound_too(r: Rig) -> None:
     async def slow(m: Message) -> None:
         await asyncio.sleep(0.05)

@@ -280,3 +280,20 @@ async def test_a_sealed_queue_and_what_is_known_for_too_long_are_refused_with_a_
     r.db.down = False
     await asyncio.sleep(1)
     await r.producer.publish("orders", b"x")
+
+
+async def test_no_more_delayed_messages_than_can_be_looked_after_are_taken_without_the_database(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emq.producer.doubtful_delays.MESSAGES", 20)
+    await r.topic("orders", 500)
+    await r.producer.publish("orders", b"first")
+    r.db.down = True
+    for _ in range(20):
+        await r.producer.publish("orders", b"later", delay_ms=1_000)
+    await asyncio.gather(*(r.producer.publish("orders", b"x", delay_ms=1_000) for _ in range(5)))
+    with pytest.raises(errors.DatabaseUnavailable, match="nothing was published"):
+        await r.producer.publish("orders", b"later", delay_ms=1_000)
+    r.db.down = False
+    await asyncio.sleep(3)
+    await r.producer.publish("orders", b"later", delay_ms=1_000)

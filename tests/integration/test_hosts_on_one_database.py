@@ -196,27 +196,3 @@ async def test_a_lone_host_starts_and_stops_without_waiting_for_anybody(
         for _ in range(2):
             async with asyncio.timeout(30), a.running() as host:
                 await until(lambda host=host: len(host.ownership.groups) == 2)
-
-
-async def test_hosts_that_share_tenants_keep_the_budget_of_each_while_a_host_comes_and_goes(shared: Meeting) -> None:
-    tenants = shared.topics(4)
-    endpoints = [f"{tenant}.{i}" for tenant in tenants for i in range(3)]
-    async with shared.app("a") as a, shared.app("b") as b, a.running() as first:
-        for tenant in tenants:
-            await a.create_topic(tenant, 40)
-        for endpoint in endpoints:
-            await a.create_topic(endpoint, 40, budget=endpoint.rpartition(".")[0])
-        await until(lambda: len(first.ownership.groups) == 16)
-        sent = [id_ for endpoint in endpoints for id_ in await a.publish_many(endpoint, [b"x"] * 100)]
-        await until(lambda: len(shared.starts.ids) > 100)
-        async with b.running() as second:
-            await until(lambda: len(first.ownership.groups) == len(second.ownership.groups) == 8)
-            for host in (first, second):
-                mine = {name.rpartition("/")[0] for name in host.ownership.groups}
-                assert {tenant for tenant in tenants if tenant in mine} == {
-                    endpoint.rpartition(".")[0] for endpoint in endpoints if endpoint in mine
-                }
-            await until(lambda: shared.starts.hosts["b"] > 0)
-        await until(lambda: len(shared.starts.ids) >= len(sent), 60)
-    assert sorted(shared.starts.ids) == sorted(sent)
-    assert all(shared.starts.most_together(tenant) <= 40 for tenant in tenants)

@@ -9,7 +9,7 @@ import pytest
 
 from emq.runtime import errors
 from emq.storage.message import Message
-from support.rig import Rig, Seen, running
+from support.rig import Rig, Seen
 from support.virtual import virtual
 from support.waiting import until
 
@@ -97,22 +97,3 @@ async def test_a_host_counts_headers_whatever_a_handler_makes_of_them(r: Rig, wa
         gate.set()
         await until(lambda: len(seen) == 4 and host.work.dispatcher.flight.count == 0)
         assert (gauge.flying, gauge.bytes, gauge.messages) == (0, 0, 0)
-
-
-async def test_large_headers_stay_within_the_memory_that_a_host_may_use(r: Rig) -> None:
-    gate = asyncio.Event()
-
-    async def handle(_: Message) -> None:
-        await gate.wait()
-
-    await r.topic("t", 50, max_headers=2 * MB, max_in_flight=1_000)
-    for i in range(40):
-        await publish_large(r, "log", i)
-    seen = Seen(handle)
-    host = r.host(seen)
-    host.work.gauge.max_bytes = 10 * MB
-    async with running(host):
-        await asyncio.sleep(10)
-        assert 4 <= len(seen) <= 8
-        gate.set()
-        await until(lambda: len(seen) == 40)

@@ -164,30 +164,6 @@ async def test_the_log_says_once_that_a_topic_was_deleted_whose_messages_are_in_
     assert host.ownership.losses.groups == 0, "the alert on lost groups would fire"
 
 
-async def test_one_line_tells_of_many_deleted_topics(
-    r: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("emq.fetcher.readiness.SWEEP_S", 1e6)  # its looks would come before the others
-    caplog.set_level(logging.INFO, "emq.host")
-    await _deleted_while_in_flight(r, "a", "b", "c", "d", "e")
-    assert [line.message for line in caplog.records if line.name == "emq.host.losses"] == [
-        "topics a, b, c and 2 others were deleted while this host consumed them; messages in flight are not tried again"
-    ]
-
-
-async def test_messages_of_a_deleted_topic_that_never_end_are_not_said_to_be_delivered_again(
-    r: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
-    await r.topic("orders", 100)
-    await r.producer.publish_many("orders", [b"x"] * 20)
-    seen = Seen(lambda m: asyncio.sleep(60))
-    async with r.consuming(seen) as host:
-        await until(lambda: len(seen) == 20)
-        await r.admin.delete("orders", force=True)
-        await until(lambda: not host.ownership.groups, 30)
-        assert not [line.message for line in caplog.records if "delivered again" in line.message]
-
-
 async def test_the_log_warns_of_groups_with_a_newer_owner_in_one_line(r: Rig, caplog: pytest.LogCaptureFixture) -> None:
     await r.topic("orders", 100)
     async with r.consuming(Seen()) as host:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import Counter
 
 import pytest
@@ -46,48 +45,6 @@ async def test_a_backlog_uses_the_old_quota_until_the_new_one_counts_and_the_new
         assert seconds[second] >= 0.99 * after - (pacing == "smooth"), seconds
 
 
-@pytest.mark.parametrize("pacing", ["window", "smooth"])
-async def test_a_raise_slows_down_no_backlog_whose_new_groups_are_on_another_host(r: Rig, pacing: str) -> None:
-    """What came before the raise lies in the former group, which keeps its share until that is worked off."""
-
-    await r.topic("orders", 50, pacing=pacing)
-    await r.producer.publish_many("orders", [b"x"] * 800)
-    seen = Seen()
-    async with r.consuming(seen, "a"), r.consuming(seen, "b"):
-        await asyncio.sleep(5)
-        await r.admin.update("orders", qps=60)
-        await asyncio.sleep(6)
-        owners = {(await r.catalog.get("orders")).division.quota(group) for group in range(2)}
-        await asyncio.sleep(10)
-        after = (await r.catalog.get("orders")).division
-    seconds = by_second(seen.deliveries)
-    steady = sorted(seconds)[4:-1]
-    assert min(seconds[s] for s in steady) >= (50 if pacing == "window" else 44), seconds  # see above
-    assert sum(seconds[s] for s in steady) >= 0.99 * 50 * len(steady)
-    assert max(seconds.values()) <= 60
-    assert owners == {50.0, 10.0}
-    assert [after.quota(group) for group in range(2)] == [30.0, 30.0]
-
-
-async def test_a_topic_that_shrinks_uses_its_quota_though_its_backlog_is_in_retired_groups(r: Rig) -> None:
-    await r.topic("orders", 200)
-    await r.producer.publish_many("orders", [b"x"] * 400, keys=["one"] * 400)
-    seen = Seen()
-    async with r.consuming(seen):
-        await until_started(seen)
-        await r.admin.update("orders", qps=50)
-        await asyncio.sleep(7)
-    seconds = by_second(seen.deliveries)
-    assert len(seen) == 400
-    assert {d.group for d in seen.deliveries} <= {1, 2, 3}, "choose a key of a retired group"
-    assert [seconds[s] for s in sorted(seconds)][-4:-1] == [50] * 3
-
-
-async def until_started(seen: Seen) -> None:
-    while not len(seen):
-        await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize("slots", [1, 8, 64])
 async def test_one_slot_with_a_backlog_uses_the_whole_quota(r: Rig, slots: int) -> None:
     await r.topic("ranks", 64, kind=Kind.PRIORITY, slots=slots, ordering="none")
@@ -98,19 +55,6 @@ async def test_one_slot_with_a_backlog_uses_the_whole_quota(r: Rig, slots: int) 
         await asyncio.sleep(8)
     seconds = by_second(seen.deliveries)
     assert [seconds[s] for s in sorted(seconds)[2:-1]] == [64] * (len(seconds) - 3)
-
-
-async def test_a_group_that_starts_what_others_leave_keeps_the_order_of_priorities(r: Rig) -> None:
-    """Its buffers hold what its own share of a second takes; the store holds more of the high priority."""
-    await r.topic("orders", 1_000)
-    for priority in ("high", "mid", "low"):
-        await r.producer.publish_many("orders", [b"x"] * 2_000, keys=["one"] * 2_000, priority=priority)
-    seen = Seen()
-    async with r.consuming(seen):
-        await asyncio.sleep(8)
-    priorities = [d.priority for d in seen.deliveries]
-    assert len(priorities) == 6_000
-    assert priorities == sorted(priorities)
 
 
 @pytest.mark.parametrize("begins_ms", [0.0, 5.0, 20.0])
@@ -129,29 +73,3 @@ async def test_an_endpoint_that_counts_by_a_clock_of_its_own_sees_no_two_quotas_
         shifted = [d.started_us - (skew_us if d.started_us // 1_000_000 % 2 else 0) for d in seen.deliveries]
         most = max(Counter(us // 1_000_000 for us in shifted).values())
         assert most == (10 if begins_ms or not skew_us else 20)
-
-
-@pytest.mark.parametrize("kind", [Kind.LOG, Kind.PRIORITY])
-async def test_the_first_message_of_a_small_quota_waits_for_seconds_and_the_next_for_the_quota(
-    r: Rig, kind: Kind
-) -> None:
-    """The seconds with a start follow from the time when the topic was created or got the small quota."""
-
-    sorted_by = {} if kind is Kind.LOG else {"slots": 4, "ordering": "none"}
-    await r.topic("before", 100, kind=kind, **sorted_by)
-    seen = Seen()
-    async with r.consuming(seen):
-        await asyncio.sleep(17)
-        await r.topic("created", 0.01, kind=kind, **sorted_by)
-        await r.admin.update("before", qps=0.02)
-        began = r.clock.now()
-        options = {} if kind is Kind.LOG else {"priority": 20.0}
-        for topic in ("created", "before"):
-            await r.producer.publish_many(topic, [b"%d" % i for i in range(500)], **options)
-        await asyncio.sleep(330)
-    starts = {name: [d.started_us / 1e6 - began for d in seen.of(name)] for name in ("created", "before")}
-    assert [round(at) // 100 for at in starts["created"]] == [0, 1, 2, 3]
-    later = [at for at in starts["before"] if at > 1]
-    for found, every_s in ((starts["created"], 100), (later, 50)):
-        assert found[0] < 5
-        assert all(abs(b - a - every_s) < 0.1 for a, b in itertools.pairwise(found))

@@ -151,38 +151,3 @@ async def test_a_host_that_starts_beside_a_silent_master_acquires_the_groups_of_
             finally:
                 app.stop()
                 await host
-
-
-async def test_a_server_that_accepts_and_never_answers_is_given_up_within_seconds_and_delivery_goes_on_after_it(
-    tmp_path: Path,
-) -> None:
-    with servers.start_redis() as server:
-        load = Load(server.url, tmp_path)
-        async with load.app as app:
-            await app.create_topic("log", 200)
-            host = asyncio.create_task(app.run())
-            await app.publish("log", "before")
-            await until(lambda: load.handled["before"] == 1)
-            server.pause()
-            try:
-                began = time.monotonic()
-                with pytest.raises(errors.OutcomeUnknown, match="did not answer"):
-                    await app.publish("log", "lost")
-                assert time.monotonic() - began < GAP_S
-                began = time.monotonic()
-                for n in range(20):
-                    with pytest.raises(errors.StoreUnavailable, match="does not answer") as told:
-                        await app.publish("log", str(n))
-                    assert type(told.value) is errors.StoreUnavailable, "it was not sent, so its outcome is known"
-                assert time.monotonic() - began < 1
-            finally:
-                server.resume()
-            while True:
-                try:
-                    await app.publish("log", "after")
-                    break
-                except errors.StoreUnavailable:
-                    await asyncio.sleep(0.05)
-            await until(lambda: load.handled["after"] == 1, 8)
-            app.stop()
-            await host

@@ -24,8 +24,10 @@ from emq.topics.families import Family
 from emq.topics.family_catalog import BURIED_S
 from emq.topics.model import State, Topic, TopicOptions
 from emq_stores.memory import MemoryStore
-from support.rig import Rig, Seen, rig, starts_per_second
+from support.rig import Rig, Seen, starts_per_second
 from support.virtual import virtual
+
+pytestmark = virtual
 
 IDLE_S = 10.0
 SOON_S = IDLE_S + 3 * sleeping.PASS_S
@@ -57,331 +59,297 @@ async def make(r: Rig, way: str, qps: float, idle_s: float = IDLE_S, **settings:
         await r.admin.create([Topic("f.x", qps, priorities=("high", "low"), options=options)])
 
 
-@virtual
-async def test_topics_that_are_empty_and_idle_go_and_what_differs_or_holds_something_stays() -> None:
-    async with rig() as r:
-        families = await family(r)
-        await r.topic("plain")
-        seen = Seen()
-        async with r.consuming(seen) as host:
-            for i in range(40):
-                await r.producer.publish(f"f.{i}", b"")
-            await r.producer.publish("f.own", b"")
-            await r.producer.publish("f.schedule", b"", delay_ms=3_600_000)
-            await r.admin.update("f.own", max_attempts=3)
-            await asyncio.sleep(SOON_S)
-            assert await names(r) == ["f.schedule"]
-            assert await r.catalog.names("f.*") == ["f.own", "f.schedule"]
-            assert len(seen) == 41
-            assert host.sleeping.slept == 41
-            assert {*host.ownership.topics} == {"plain", "f.schedule"}
-            assert (await families.get("f.*")).live == 1
-            saved = await r.checkpoints.load_all()
-            assert {name.split("/")[0] for name in saved} <= {"f.schedule"}
-            await r.producer.publish("f.own", b"again")
-            for i in range(40):
-                await r.producer.publish(f"f.{i}", b"again")
-            await asyncio.sleep(5)
-            assert Counter(seen.payloads) == {b"": 41, b"again": 41}
+async def test_topics_that_are_empty_and_idle_go_and_what_differs_or_holds_something_stays(r: Rig) -> None:
+    families = await family(r)
+    await r.topic("plain")
+    seen = Seen()
+    async with r.consuming(seen) as host:
+        for i in range(40):
+            await r.producer.publish(f"f.{i}", b"")
+        await r.producer.publish("f.own", b"")
+        await r.producer.publish("f.schedule", b"", delay_ms=3_600_000)
+        await r.admin.update("f.own", max_attempts=3)
+        await asyncio.sleep(SOON_S)
+        assert await names(r) == ["f.schedule"]
+        assert await r.catalog.names("f.*") == ["f.own", "f.schedule"]
+        assert len(seen) == 41
+        assert host.sleeping.slept == 41
+        assert {*host.ownership.topics} == {"plain", "f.schedule"}
+        assert (await families.get("f.*")).live == 1
+        saved = await r.checkpoints.load_all()
+        assert {name.split("/")[0] for name in saved} <= {"f.schedule"}
+        await r.producer.publish("f.own", b"again")
+        for i in range(40):
+            await r.producer.publish(f"f.{i}", b"again")
+        await asyncio.sleep(5)
+        assert Counter(seen.payloads) == {b"": 41, b"again": 41}
 
 
-@virtual
-async def test_the_first_message_of_a_new_topic_starts_within_a_tenth_of_a_second() -> None:
+async def test_the_first_message_of_a_new_topic_starts_within_a_tenth_of_a_second(r: Rig) -> None:
     """No host had the topic before, so its host need not leave out the second in which it takes the topic."""
-    async with rig() as r:
-        await family(r)
-        seen, r.catalog.written = Seen(), asyncio.Event()
-        async with r.consuming(seen, membership=LoneMembership("host-1", r.next_epoch), catalog_poll_s=10.0):
-            await asyncio.sleep(5.4)
-            for i in range(20):
-                began_us = int(r.clock.now() * 1e6)
-                await r.producer.publish_many(f"f.{i}", [b""] * 120)
-                await asyncio.sleep(3.05)
-                started = sorted(d.started_us for d in seen.deliveries if d.topic == f"f.{i}")
-                assert started[0] < began_us + 100_000
-                assert len(started) == 120
-        assert set(starts_per_second(seen.deliveries).values()) <= {50, 20}
+    await family(r)
+    seen, r.catalog.written = Seen(), asyncio.Event()
+    async with r.consuming(seen, membership=LoneMembership("host-1", r.next_epoch), catalog_poll_s=10.0):
+        await asyncio.sleep(5.4)
+        for i in range(20):
+            began_us = int(r.clock.now() * 1e6)
+            await r.producer.publish_many(f"f.{i}", [b""] * 120)
+            await asyncio.sleep(3.05)
+            started = sorted(d.started_us for d in seen.deliveries if d.topic == f"f.{i}")
+            assert started[0] < began_us + 100_000
+            assert len(started) == 120
+    assert set(starts_per_second(seen.deliveries).values()) <= {50, 20}
 
 
-@virtual
-async def test_a_busy_topic_does_not_sleep_however_it_is_busy() -> None:
+async def test_a_busy_topic_does_not_sleep_however_it_is_busy(r: Rig) -> None:
     """By its queues, or by delayed messages alone, of which none waits when the host looks."""
-    async with rig() as r:
-        await family(r)
-        async with r.consuming(Seen()) as host:
-            for _ in range(12):
-                await r.producer.publish("f.queue", b"")
-                await r.producer.publish("f.lane", b"", delay_ms=1_000)
-                await asyncio.sleep(IDLE_S - 2)
-            assert host.sleeping.slept == 0
-            await asyncio.sleep(SOON_S)
-            assert host.sleeping.slept == 2
+    await family(r)
+    async with r.consuming(Seen()) as host:
+        for _ in range(12):
+            await r.producer.publish("f.queue", b"")
+            await r.producer.publish("f.lane", b"", delay_ms=1_000)
+            await asyncio.sleep(IDLE_S - 2)
+        assert host.sleeping.slept == 0
+        await asyncio.sleep(SOON_S)
+        assert host.sleeping.slept == 2
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("pacing", ["window", "smooth"])
-@virtual
-async def test_the_cap_holds_in_every_second_while_a_topic_sleeps_and_wakes(pacing: str, way: str) -> None:
+async def test_the_cap_holds_in_every_second_while_a_topic_sleeps_and_wakes(r: Rig, pacing: str, way: str) -> None:
     qps = 7
-    async with rig() as r:
-        await make(r, way, qps, 5.0, pacing=pacing)
-        seen = Seen()
-        async with r.consuming(seen, "a"), r.consuming(seen, "b", catalog_poll_s=0.4):
-            count = 0
-            for _ in range(6):
-                await r.producer.publish_many("f.x", [b""] * 3 * qps)
-                count += 3 * qps
-                while await names(r):
-                    await asyncio.sleep(0.01)
+    await make(r, way, qps, 5.0, pacing=pacing)
+    seen = Seen()
+    async with r.consuming(seen, "a"), r.consuming(seen, "b", catalog_poll_s=0.4):
+        count = 0
+        for _ in range(6):
             await r.producer.publish_many("f.x", [b""] * 3 * qps)
-            await asyncio.sleep(8)
-        assert len(seen) == count + 3 * qps
-        assert max(starts_per_second(seen.deliveries).values()) <= (qps if pacing == "window" else qps + 2)
+            count += 3 * qps
+            while await names(r):
+                await asyncio.sleep(0.01)
+        await r.producer.publish_many("f.x", [b""] * 3 * qps)
+        await asyncio.sleep(8)
+    assert len(seen) == count + 3 * qps
+    assert max(starts_per_second(seen.deliveries).values()) <= (qps if pacing == "window" else qps + 2)
 
 
-@virtual
-async def test_a_topic_that_remembers_ids_sleeps_only_when_it_has_forgotten_them() -> None:
-    async with rig() as r:
-        await family(r, dedupe_s=60.0)
-        seen = Seen()
-        async with r.consuming(seen):
-            await r.producer.publish("f.x", b"", message_id="one")
-            await asyncio.sleep(50)
-            await r.producer.publish("f.x", b"", message_id="one")
-            await asyncio.sleep(5)
-            assert len(seen) == 1
-            await asyncio.sleep(60 + SOON_S)
-            assert await names(r) == []
+async def test_a_topic_that_remembers_ids_sleeps_only_when_it_has_forgotten_them(r: Rig) -> None:
+    await family(r, dedupe_s=60.0)
+    seen = Seen()
+    async with r.consuming(seen):
+        await r.producer.publish("f.x", b"", message_id="one")
+        await asyncio.sleep(50)
+        await r.producer.publish("f.x", b"", message_id="one")
+        await asyncio.sleep(5)
+        assert len(seen) == 1
+        await asyncio.sleep(60 + SOON_S)
+        assert await names(r) == []
 
 
-@virtual
-async def test_a_topic_remembers_the_id_of_a_delayed_message_that_was_recalled() -> None:
-    async with rig() as r:
-        await family(r, dedupe_s=60.0)
-        async with r.consuming(Seen()):
-            await r.producer.publish("f.x", b"", message_id="first")
-            await asyncio.sleep(50)
-            await r.producer.publish("f.x", b"", message_id="one", delay_ms=3_600_000)
-            await asyncio.sleep(1)
-            assert await r.admin.recall("f.x", ["one"]) == {"one"}
-            await asyncio.sleep(50)
-            assert isinstance(await r.producer.publish("f.x", b"", message_id="one"), emq.Repeated)
-            await asyncio.sleep(60 + SOON_S)
-            assert await names(r) == []
+async def test_a_topic_remembers_the_id_of_a_delayed_message_that_was_recalled(r: Rig) -> None:
+    await family(r, dedupe_s=60.0)
+    async with r.consuming(Seen()):
+        await r.producer.publish("f.x", b"", message_id="first")
+        await asyncio.sleep(50)
+        await r.producer.publish("f.x", b"", message_id="one", delay_ms=3_600_000)
+        await asyncio.sleep(1)
+        assert await r.admin.recall("f.x", ["one"]) == {"one"}
+        await asyncio.sleep(50)
+        assert isinstance(await r.producer.publish("f.x", b"", message_id="one"), emq.Repeated)
+        await asyncio.sleep(60 + SOON_S)
+        assert await names(r) == []
 
 
 @pytest.mark.parametrize("way", WAYS)
-@virtual
-async def test_a_topic_with_less_than_a_start_a_second_keeps_its_rate_while_it_sleeps_and_wakes(way: str) -> None:
-    async with rig() as r:
-        await make(r, way, 0.01)
-        seen = Seen()
-        async with r.consuming(seen) as host:
-            for count in range(1, 4):
-                await r.producer.publish("f.x", b"")
-                while len(seen) < count or await names(r):
-                    await asyncio.sleep(1)
-            assert host.sleeping.slept == 3
-        started = [d.started_us for d in seen.deliveries]
-        assert min(then - first for first, then in itertools.pairwise(started)) >= 99_000_000
-
-
-@virtual
-async def test_a_family_of_a_newer_version_keeps_no_topics_of_others_awake() -> None:
-    async with rig() as r:
-        await family(r)
-        await Families(r.catalog, r.admin).create(Family(Topic("newer.*", 5.0)))
-        damaged = sa.update(tables.families).where(tables.families.c.name == "newer.*").values(body="[]")
-        await r.db.run(lambda c: c.execute(damaged))
-        await r.producer.publish("f.x", b"")
-        async with r.consuming(Seen()):
-            await asyncio.sleep(SOON_S)
-            assert await names(r) == []
-
-
-@virtual
-async def test_topics_sleep_although_the_database_was_away_at_the_first_look() -> None:
-    async with rig() as r:
-        await family(r)
-        versions, fails = r.catalog.families.versions, [errors.DatabaseUnavailable("the database is away")]
-
-        async def fail_once(names: Collection[str]) -> dict[str, int]:
-            if fails:
-                raise fails.pop()
-            return await versions(names)
-
-        async with r.consuming(Seen()):
-            await r.producer.publish("f.x", b"")
-            r.catalog.families.versions = fail_once  # type: ignore[method-assign,assignment]
-            await asyncio.sleep(2 * SOON_S)
-            assert (fails, await names(r)) == ([], [])
-
-
-@pytest.mark.parametrize("way", ["own", "plain"])
-@virtual
-async def test_a_topic_that_somebody_paused_by_itself_does_not_sleep(way: str) -> None:
-    async with rig() as r:
-        await make(r, way, 50.0)
-        await r.admin.update("f.x", state=State.PAUSED)
-        async with r.consuming(Seen()):
-            await asyncio.sleep(3 * SOON_S)
-            assert await names(r) == ["f.x"]
-            await r.admin.update("f.x", state=State.ACTIVE)
-            await asyncio.sleep(SOON_S)
-            assert await names(r) == []
-
-
-@pytest.mark.parametrize("way", ["own", "plain"])
-@virtual
-async def test_a_topic_of_which_the_database_forgets_that_it_woke_is_woken_again(way: str) -> None:
-    async with rig() as r:
-        await make(r, way, 50.0)
-        seen = Seen()
-        async with r.consuming(seen) as host:
-            await asyncio.sleep(SOON_S)
-            slept = await r.catalog.get("f.x")
-            assert slept.asleep_s
-            await r.producer.publish("f.x", b"confirmed")
-            await r.catalog.change("f.x", lambda woken: slept)
-            host.orphans._store = MemoryStore(r.world)  # the store of the rig does not tell what it holds
-            host.orphans.soon()  # as a host does that finds changes lost
-            await asyncio.sleep(30)
-            assert seen.payloads == [b"confirmed"]
-
-
-@virtual
-async def test_the_host_that_sealed_retired_groups_opens_none_of_a_topic_that_sleeps() -> None:
-    async with rig() as r:
-        await make(r, "plain", 100.0, 60.0)
-        await r.admin.update("f.x", qps=50.0)
-        async with r.consuming(Seen()) as host:
-            while (await r.catalog.get("f.x")).groups > 1:
-                await asyncio.sleep(1)
-            assert host.retirement._has_sealed
-            while not (await r.catalog.get("f.x")).asleep_s:
-                await asyncio.sleep(0.01)
-            await r.admin.update("f.x", qps=100.0)
-            topic = await r.catalog.get("f.x")
-            assert (topic.asleep_s > 0, topic.active_groups) == (True, 2)
-            await asyncio.sleep(60)
-            [answer] = await MemoryStore(r.world).log.put([Put(topic.queue(1, 0), [b"it is sealed"])])
-            assert isinstance(answer, errors.QueueSealed)
-            await r.producer.publish_many("f.x", [b""] * 4)
-
-
-@virtual
-async def test_a_topic_of_a_family_that_is_a_budget_does_not_sleep() -> None:
-    async with rig() as r:
-        await family(r)
-        await r.producer.publish("f.budget", b"")
-        await r.topic("below", budget="f.budget")
-        async with r.consuming(Seen()):
-            await asyncio.sleep(3 * SOON_S)
-            assert await names(r) == ["f.budget"]
-        with pytest.raises(errors.StillNamed):
-            await r.admin.delete("f.budget")
-
-
-@virtual
-async def test_with_idle_s_none_no_topic_goes() -> None:
-    async with rig() as r:
-        await family(r, idle_s=None)
-        await r.producer.publish("f.x", b"")
-        async with r.consuming(Seen()) as host:
-            await asyncio.sleep(600)
-            assert (host.sleeping.slept, await names(r)) == (0, ["f.x"])
-
-
-@virtual
-async def test_a_host_drops_the_rows_of_topics_that_slept_and_then_does_nothing() -> None:
-    async with rig() as r:
-        await family(r)
-        async with r.consuming(Seen()) as host:
-            for i in range(5):
-                await r.producer.publish(f"f.{i}", b"")
-            await asyncio.sleep(SOON_S)
-            assert host.sleeping.slept == 5
-            assert await rows(r) == 5
-            await asyncio.sleep(BURIED_S + 4 * sleeping.PASS_S)
-            assert await rows(r) == 0
-            version = await r.catalog.version()
-            await asyncio.sleep(2 * BURIED_S)
-            assert await r.catalog.version() == version
-
-
-@virtual
-async def test_no_host_reads_the_whole_catalog_because_the_rows_of_topics_that_slept_long_ago_are_dropped(
-    caplog: pytest.LogCaptureFixture,
+async def test_a_topic_with_less_than_a_start_a_second_keeps_its_rate_while_it_sleeps_and_wakes(
+    r: Rig, way: str
 ) -> None:
-    async with rig() as r:
-        await family(r)
-        async with r.consuming(Seen(), "a"), r.consuming(Seen(), "b"):
+    await make(r, way, 0.01)
+    seen = Seen()
+    async with r.consuming(seen) as host:
+        for count in range(1, 4):
             await r.producer.publish("f.x", b"")
-            await asyncio.sleep(SOON_S + BURIED_S + 4 * sleeping.PASS_S)
-            assert await rows(r) == 0
-        assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+            while len(seen) < count or await names(r):
+                await asyncio.sleep(1)
+        assert host.sleeping.slept == 3
+    started = [d.started_us for d in seen.deliveries]
+    assert min(then - first for first, then in itertools.pairwise(started)) >= 99_000_000
 
 
-@virtual
+async def test_a_family_of_a_newer_version_keeps_no_topics_of_others_awake(r: Rig) -> None:
+    await family(r)
+    await Families(r.catalog, r.admin).create(Family(Topic("newer.*", 5.0)))
+    damaged = sa.update(tables.families).where(tables.families.c.name == "newer.*").values(body="[]")
+    await r.db.run(lambda c: c.execute(damaged))
+    await r.producer.publish("f.x", b"")
+    async with r.consuming(Seen()):
+        await asyncio.sleep(SOON_S)
+        assert await names(r) == []
+
+
+async def test_topics_sleep_although_the_database_was_away_at_the_first_look(r: Rig) -> None:
+    await family(r)
+    versions, fails = r.catalog.families.versions, [errors.DatabaseUnavailable("the database is away")]
+
+    async def fail_once(names: Collection[str]) -> dict[str, int]:
+        if fails:
+            raise fails.pop()
+        return await versions(names)
+
+    async with r.consuming(Seen()):
+        await r.producer.publish("f.x", b"")
+        r.catalog.families.versions = fail_once  # type: ignore[method-assign,assignment]
+        await asyncio.sleep(2 * SOON_S)
+        assert (fails, await names(r)) == ([], [])
+
+
+@pytest.mark.parametrize("way", ["own", "plain"])
+async def test_a_topic_that_somebody_paused_by_itself_does_not_sleep(r: Rig, way: str) -> None:
+    await make(r, way, 50.0)
+    await r.admin.update("f.x", state=State.PAUSED)
+    async with r.consuming(Seen()):
+        await asyncio.sleep(3 * SOON_S)
+        assert await names(r) == ["f.x"]
+        await r.admin.update("f.x", state=State.ACTIVE)
+        await asyncio.sleep(SOON_S)
+        assert await names(r) == []
+
+
+@pytest.mark.parametrize("way", ["own", "plain"])
+async def test_a_topic_of_which_the_database_forgets_that_it_woke_is_woken_again(r: Rig, way: str) -> None:
+    await make(r, way, 50.0)
+    seen = Seen()
+    async with r.consuming(seen) as host:
+        await asyncio.sleep(SOON_S)
+        slept = await r.catalog.get("f.x")
+        assert slept.asleep_s
+        await r.producer.publish("f.x", b"confirmed")
+        await r.catalog.change("f.x", lambda woken: slept)
+        host.orphans._store = MemoryStore(r.world)  # the store of the rig does not tell what it holds
+        host.orphans.soon()  # as a host does that finds changes lost
+        await asyncio.sleep(30)
+        assert seen.payloads == [b"confirmed"]
+
+
+async def test_the_host_that_sealed_retired_groups_opens_none_of_a_topic_that_sleeps(r: Rig) -> None:
+    await make(r, "plain", 100.0, 60.0)
+    await r.admin.update("f.x", qps=50.0)
+    async with r.consuming(Seen()) as host:
+        while (await r.catalog.get("f.x")).groups > 1:
+            await asyncio.sleep(1)
+        assert host.retirement._has_sealed
+        while not (await r.catalog.get("f.x")).asleep_s:
+            await asyncio.sleep(0.01)
+        await r.admin.update("f.x", qps=100.0)
+        topic = await r.catalog.get("f.x")
+        assert (topic.asleep_s > 0, topic.active_groups) == (True, 2)
+        await asyncio.sleep(60)
+        [answer] = await MemoryStore(r.world).log.put([Put(topic.queue(1, 0), [b"it is sealed"])])
+        assert isinstance(answer, errors.QueueSealed)
+        await r.producer.publish_many("f.x", [b""] * 4)
+
+
+async def test_a_topic_of_a_family_that_is_a_budget_does_not_sleep(r: Rig) -> None:
+    await family(r)
+    await r.producer.publish("f.budget", b"")
+    await r.topic("below", budget="f.budget")
+    async with r.consuming(Seen()):
+        await asyncio.sleep(3 * SOON_S)
+        assert await names(r) == ["f.budget"]
+    with pytest.raises(errors.StillNamed):
+        await r.admin.delete("f.budget")
+
+
+async def test_with_idle_s_none_no_topic_goes(r: Rig) -> None:
+    await family(r, idle_s=None)
+    await r.producer.publish("f.x", b"")
+    async with r.consuming(Seen()) as host:
+        await asyncio.sleep(600)
+        assert (host.sleeping.slept, await names(r)) == (0, ["f.x"])
+
+
+async def test_a_host_drops_the_rows_of_topics_that_slept_and_then_does_nothing(r: Rig) -> None:
+    await family(r)
+    async with r.consuming(Seen()) as host:
+        for i in range(5):
+            await r.producer.publish(f"f.{i}", b"")
+        await asyncio.sleep(SOON_S)
+        assert host.sleeping.slept == 5
+        assert await rows(r) == 5
+        await asyncio.sleep(BURIED_S + 4 * sleeping.PASS_S)
+        assert await rows(r) == 0
+        version = await r.catalog.version()
+        await asyncio.sleep(2 * BURIED_S)
+        assert await r.catalog.version() == version
+
+
+async def test_no_host_reads_the_whole_catalog_because_the_rows_of_topics_that_slept_long_ago_are_dropped(
+    r: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    await family(r)
+    async with r.consuming(Seen(), "a"), r.consuming(Seen(), "b"):
+        await r.producer.publish("f.x", b"")
+        await asyncio.sleep(SOON_S + BURIED_S + 4 * sleeping.PASS_S)
+        assert await rows(r) == 0
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 async def test_a_topic_that_gets_a_slow_message_as_it_falls_asleep_holds_up_no_other(
-    monkeypatch: pytest.MonkeyPatch,
+    r: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look, looks = sleeping.empty_ones, list[int]()
 
-    async with rig() as r:
-        await family(r)
-        for name in ("f.x", "f.y"):
-            await r.producer.topic(name)
+    await family(r)
+    for name in ("f.x", "f.y"):
+        await r.producer.topic(name)
 
-        async def look_and_publish(*args: Any) -> list[Topic]:
-            found = await look(*args)
-            looks.append(len(found))
-            if len(looks) == 1:
-                await r.producer.publish("f.x", b"slow")
-                while not len(seen):
-                    await asyncio.sleep(0.01)
-            return found
+    async def look_and_publish(*args: Any) -> list[Topic]:
+        found = await look(*args)
+        looks.append(len(found))
+        if len(looks) == 1:
+            await r.producer.publish("f.x", b"slow")
+            while not len(seen):
+                await asyncio.sleep(0.01)
+        return found
 
-        async def take(m: Message) -> None:
-            if m.payload == b"slow":
-                await asyncio.sleep(300)
+    async def take(m: Message) -> None:
+        if m.payload == b"slow":
+            await asyncio.sleep(300)
 
-        monkeypatch.setattr(sleeping, "empty_ones", look_and_publish)
-        seen = Seen(take)
-        async with r.consuming(seen, drain_s=60.0) as host:
-            while host.sleeping.slept == 0:
-                await asyncio.sleep(0.1)
-            assert looks == [2]
-            assert await names(r) == ["f.x"]
-            await r.producer.publish("f.y", b"")
-            await asyncio.sleep(5)
-            assert seen.payloads == [b"slow", b""]
-            await asyncio.sleep(300 + SOON_S)
+    monkeypatch.setattr(sleeping, "empty_ones", look_and_publish)
+    seen = Seen(take)
+    async with r.consuming(seen, drain_s=60.0) as host:
+        while host.sleeping.slept == 0:
+            await asyncio.sleep(0.1)
+        assert looks == [2]
+        assert await names(r) == ["f.x"]
+        await r.producer.publish("f.y", b"")
+        await asyncio.sleep(5)
         assert seen.payloads == [b"slow", b""]
+        await asyncio.sleep(300 + SOON_S)
+    assert seen.payloads == [b"slow", b""]
 
 
-@virtual
-async def test_a_host_starts_nothing_of_a_topics_next_life_before_it_knows_of_it() -> None:
+async def test_a_host_starts_nothing_of_a_topics_next_life_before_it_knows_of_it(r: Rig) -> None:
     """The topic wakes before its host hears that it slept; else its next owner would start the message again."""
-    async with rig() as r:
-        await family(r)
-        sleep, begun = r.catalog.families.sleep, list[int]()
+    await family(r)
+    sleep, begun = r.catalog.families.sleep, list[int]()
 
-        async def sleep_and_publish(*args: Any) -> set[str]:
-            gone = await sleep(*args)
-            if gone and not begun:
-                await r.producer.publish("f.x", b"2")
-                begun.append((await r.catalog.get("f.x")).division.since_s)
-                await asyncio.sleep(0.4)
-            return gone
+    async def sleep_and_publish(*args: Any) -> set[str]:
+        gone = await sleep(*args)
+        if gone and not begun:
+            await r.producer.publish("f.x", b"2")
+            begun.append((await r.catalog.get("f.x")).division.since_s)
+            await asyncio.sleep(0.4)
+        return gone
 
-        r.catalog.families.sleep = sleep_and_publish  # type: ignore[method-assign]
-        seen = Seen()
-        async with r.consuming(seen, catalog_poll_s=0.5):
-            await r.producer.publish("f.x", b"1")
-            await asyncio.sleep(SOON_S)
-        assert seen.payloads == [b"1", b"2"]
-        assert seen.deliveries[1].started_us >= begun[0] * 1_000_000
+    r.catalog.families.sleep = sleep_and_publish  # type: ignore[method-assign]
+    seen = Seen()
+    async with r.consuming(seen, catalog_poll_s=0.5):
+        await r.producer.publish("f.x", b"1")
+        await asyncio.sleep(SOON_S)
+    assert seen.payloads == [b"1", b"2"]
+    assert seen.deliveries[1].started_us >= begun[0] * 1_000_000
 
 
 async def rows(r: Rig) -> int:

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import redis
-import redis.asyncio
 
 import emq
 import emq_servers as servers
@@ -32,25 +30,6 @@ PROCESS = Path(__file__).parents[1] / "support" / "sorted_host_process.py"
 
 
 # ------------------------------------------------------------------------------------------------- faults of the server
-
-
-@on_both_loops
-async def test_scripts_that_vanish_from_the_server_under_load_are_sent_again(
-    redis_server: servers.RedisServer, tmp_path: Path
-) -> None:
-    with servers.start_redis() as server:
-        load = Load(server.url, tmp_path)
-        async with redis.asyncio.Redis.from_url(server.url) as scissors:
-            async with load.running():
-                await load.more(20)
-                for _ in range(10):
-                    await scissors.script_flush()
-                    await load.more(3)
-            missed = (await scissors.info("errorstats"))["errorstat_NOSCRIPT"]["count"]
-    assert missed >= 10
-    assert not load.unknown
-    assert not load.refused
-    assert not load.broken
 
 
 @on_both_loops

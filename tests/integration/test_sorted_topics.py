@@ -12,11 +12,11 @@ from emq import Retry
 from emq.runtime import errors
 from emq.storage.message import Message
 from emq.storage.reasons import parted
-from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
+from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotKind
 from emq.topics.model import State
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore, has_entries
-from support.rig import Rig, Seen, bound, rig, running, starts_per_second
+from support.rig import Rig, Seen, bound, rig, starts_per_second
 from support.virtual import virtual
 from support.waiting import until
 
@@ -122,21 +122,6 @@ async def test_backoff_keeps_the_original_priority_and_counts_attempts(r: Rig) -
     assert (await r.store.lanes.inspect(["t/0"]))[0].waiting == 0
 
 
-async def test_a_retry_asked_for_at_a_time_comes_at_that_time(r: Rig) -> None:
-    async def once(m: Message) -> None:
-        if m.attempt == 1:
-            raise Retry("busy", after_s=7.0)
-
-    await r.topic("t", kind="priority")
-    seen = Seen(once)
-    async with r.consuming(seen):
-        await r.producer.publish("t", "x", priority=50)
-        await until(lambda: len(seen) == 2)
-    first, second = seen.deliveries
-    assert 7.0 <= (second.started_us - first.started_us) / 1e6 < 7.1
-    assert second.attempt == 2
-
-
 @pytest.mark.parametrize("ordering", ["slot", "key", "none"])
 async def test_ordering_says_what_may_run_at_the_same_time(r: Rig, ordering: str) -> None:
     await r.topic("t", 100, kind="priority", slots=1, ordering=ordering, merge="key")
@@ -170,35 +155,6 @@ async def test_ordering_says_what_may_run_at_the_same_time(r: Rig, ordering: str
     assert len(seen) == 20
 
 
-async def test_the_cap_holds_for_sorted_topics_and_a_backlog_reaches_it(r: Rig) -> None:
-    await r.topic("t", 40, kind="range_merge", slots=4, time_range_ms=10)
-    await r.producer.publish_many("t", [b"%d" % i for i in range(600)])
-    seen = Seen()
-    async with r.consuming(seen):
-        await asyncio.sleep(10)
-    per_second = starts_per_second(seen.deliveries)
-    assert max(per_second.values()) == 40
-    first = min(second for _, second in per_second)
-    assert sum(n for (_, second), n in per_second.items() if second > first) >= 0.9 * 40 * 8
-
-
-async def test_a_slow_sorted_topic_does_not_delay_another(r: Rig) -> None:
-    async def hangs(m: Message) -> None:
-        if m.topic == "slow":
-            await asyncio.sleep(1000)
-
-    await r.topic("slow", 100, kind="priority", slots=2)
-    await r.topic("quick", 100, kind="priority", slots=2)
-    await r.producer.publish_many("slow", [b"%d" % i for i in range(500)], priority=20)
-    seen = Seen(hangs)
-    async with r.consuming(seen, drain_s=0.1):
-        await asyncio.sleep(2)
-        begin = r.clock.now()
-        await r.producer.publish("quick", "x", priority=20)
-        await until(lambda: bool(seen.of("quick")))
-        assert r.clock.now() - begin < 0.05
-
-
 async def test_a_clean_stop_gives_back_what_was_claimed_with_its_priority_and_its_retries(r: Rig) -> None:
     await r.topic("t", 4, kind="priority", slots=1)
     await r.producer.publish_many("t", [b"%d" % i for i in range(17, 57)], scores=range(17, 57))
@@ -211,22 +167,6 @@ async def test_a_clean_stop_gives_back_what_was_claimed_with_its_priority_and_it
         assert waiting == 40 - len(seen)
     assert [int(p) for p in seen.payloads] == list(range(56, 56 - len(seen), -1))
     assert {d.attempt for d in seen.deliveries} == {1}
-
-
-async def test_a_second_owner_takes_over_and_the_first_settles_nothing_any_more(r: Rig) -> None:
-    await r.topic("t", 50, kind="fixed_time", slots=1, precision="millisecond")
-    seen = Seen(lambda m: asyncio.sleep(0.5))
-    host = r.host(seen)
-    async with running(host):
-        await r.producer.publish("t", "x", delay_ms=100)
-        await until(lambda: len(seen) == 1)
-        slot = Slot("t/0", SlotKind.FIXED_TIME)
-        now_ms = int(r.clock.now() * 1000)
-        await r.store.sorted.claim([SlotClaim(slot, 10, 1 << 40, now_ms)], now_ms)  # the new owner
-        await asyncio.sleep(3)
-        assert host.work.settler.refused == 1
-        assert host.ownership.losses.groups == 1
-        assert await states(r) == (0, 1, 0)  # still to be recovered by its new owner
 
 
 async def test_a_claim_whose_answer_was_lost_is_found_again(r: Rig) -> None:
@@ -242,40 +182,6 @@ async def test_a_claim_whose_answer_was_lost_is_found_again(r: Rig) -> None:
     assert lost.happened == 2
     assert sorted(seen.payloads) == [b"a", b"b", b"c"]
     assert await states(r) == (0, 0, 0)
-
-
-async def test_what_a_foreign_consumer_left_in_prepare_times_out(r: Rig) -> None:
-    await r.topic("t", 50, kind="priority", slots=1, prepare_timeout_s=10.0)
-    seen = Seen()
-    async with r.consuming(seen) as host:
-        await asyncio.sleep(1)
-        [group] = host.ownership.groups.values()
-        await r.producer.publish("t", "x", priority=30)
-        await until(lambda: len(seen) == 1)
-        slot, now_ms = Slot("t/0", SlotKind.PRIORITY), int(r.clock.now() * 1000)
-
-        store = MemoryStore(r.world)
-        await store.sorted.add([SlotAdd(slot, b"stranded", 30, Keep.LAST)])
-        await store.sorted.claim([SlotClaim(slot, 1, group.epoch, now_ms)], now_ms)
-        await until(lambda: len(seen) == 2, 30)
-        assert r.clock.now() - now_ms / 1000 > 10
-        assert seen.deliveries[1].payload == b"stranded"
-        assert seen.deliveries[1].attempt == 2
-
-
-async def test_folds_merge_payloads_and_count_what_they_merged(r: Rig) -> None:
-    got: list[tuple[bytes, int]] = []
-
-    async def handler(m: Message) -> None:
-        got.append((m.payload, m.merged))
-
-    await r.topic("t", kind="range_merge", time_range_ms=1000, merge="key", fold="sum")
-    seen = Seen(handler)
-    async with r.consuming(seen):
-        for n in range(1, 11):
-            await r.producer.publish("t", str(n), merge_key="sku", headers={"n": str(n)})
-        await until(lambda: len(seen) == 1)
-    assert got == [(b"55", 10)]
 
 
 async def test_aging_bounds_the_wait_below_a_stream_of_higher_priorities() -> None:

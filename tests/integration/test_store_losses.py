@@ -173,21 +173,6 @@ async def test_claims_that_a_store_has_forgotten_or_remembers_again_wedge_no_lan
     assert await r.lag("orders") == 0
 
 
-async def test_what_was_claimed_from_a_lane_and_not_started_is_delivered_when_its_group_starts_again(r: Rig) -> None:
-    """Its epoch stays the same, so nothing but that it was let go of tells that nobody has it any more."""
-    await r.topic("orders", 4, group_qps=4, priorities=("p",))
-    seen = Seen()
-    ids = [await r.producer.publish("orders", b"x", delay_ms=1_500) for _ in range(20)]
-    async with r.consuming(seen) as host:
-        await until(lambda: len(seen) == 4)
-        group = host.ownership.groups["orders/0"]
-        assert group.buffered > 0
-        host.assignments.shrunk(group)
-        await until(lambda: host.ownership.groups.get("orders/0") not in (None, group))
-        await until(lambda: len(seen) == 20)
-    assert sorted(seen.ids) == sorted(ids)
-
-
 async def test_a_save_under_way_when_the_store_is_emptied_does_not_bring_the_former_checkpoint_back(
     r: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

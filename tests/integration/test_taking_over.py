@@ -10,7 +10,7 @@ import pytest
 from emq.host.handlers import Handlers
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.storage.slot_store import SlotClaim
-from support.rig import Rig, Seen
+from support.rig import Rig, Seen, starts_per_second
 from support.virtual import virtual
 from support.waiting import until
 
@@ -76,3 +76,4 @@ async def test_a_group_that_moves_between_living_hosts_repeats_nothing(r: Rig) -
             await asyncio.sleep(3)
         await until(lambda: len(set(seen.ids)) == 3_000, 60)
     assert len(seen.ids) == 3_000
+    assert max(starts_per_second(seen.deliveries).values()) <= 200
