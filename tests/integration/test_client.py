@@ -92,25 +92,6 @@ def test_a_script_publishes_plans_and_reads(client: emq.Client) -> None:
     assert [type(outcome) for outcome in outcomes] == [str, errors.UnknownTopic]
 
 
-def test_dead_letters_come_in_pages(client: emq.Client) -> None:
-    client.publish_many("orders", [b"%d" % i for i in range(250)])
-
-    async def reject() -> None:
-        app = emq.App(options=client.settings)
-
-        @app.handler("orders")
-        async def handle(message: emq.Message) -> None:
-            raise emq.Reject("no")
-
-        async with app, app.running() as host:
-            while host.statistics().totals.dead < 250:
-                await asyncio.sleep(0.02)
-
-    asyncio.run(reject())
-    letters = list(client.dead_letters("orders"))
-    assert len({letter.id for letter in letters}) == len(letters) == 250
-
-
 def test_threads_share_round_trips(client: emq.Client) -> None:
     client.publish("orders", b"")
     log, sizes = app_of(client).store.log, []

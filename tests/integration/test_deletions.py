@@ -99,26 +99,6 @@ async def test_what_is_published_to_a_sorted_topic_that_was_created_again_smalle
     assert b"before" not in seen.payloads
 
 
-@pytest.mark.parametrize("kind", ["log", "sorted", "delayed"])
-async def test_what_is_published_just_after_a_deletion_is_refused_and_not_lost(r: Rig, kind: str) -> None:
-    await r.topic("jobs", 100, **(SORTED if kind == "sorted" else {}))
-    told: dict[str, Any] = {"log": {}, "sorted": {"priority": 20}, "delayed": {"delay_ms": 500}}[kind]
-    producer = stale_producer(r)
-    await producer.publish("jobs", b"before", **told)
-    await r.admin.delete("jobs", force=True)
-    for i in range(20):
-        with pytest.raises(errors.UnknownTopic):
-            await producer.publish("jobs", b"%d" % i, **told)
-    topic = await r.topic("jobs", 100, **(SORTED if kind == "sorted" else {}))
-    lanes = await r.store.lanes.inspect([topic.group(i) for i in range(topic.groups)])
-    assert sum(state.waiting for state in lanes) == 0
-    await producer.publish("jobs", b"after", **told)
-    seen = Seen()
-    async with r.consuming(seen):
-        await until(lambda: b"after" in seen.payloads)
-    assert seen.payloads == [b"after"]
-
-
 async def delete_while(r: Rig, call: int, publish: Any) -> tuple[bool, bool]:
     """Delete without force, and publish at one of its calls to the database; whether it was deleted, and published."""
     calls, run, publishing = 0, r.db.run, []

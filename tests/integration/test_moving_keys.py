@@ -154,19 +154,6 @@ async def test_keys_with_a_long_backlog_wait_for_no_ring_of_groups_after_several
     assert len(set(watch.ids)) == count
 
 
-async def test_a_producer_that_has_not_seen_the_change_is_routed_again(r: Rig) -> None:
-    await r.topic("orders", 20, group_qps=10)
-    stale = Producer(r.store, r.catalog, clock=r.clock)
-    await stale.publish_many("orders", ["0"] * KEYS, keys=[f"k{i}" for i in range(KEYS)])
-    await r.admin.update("orders", qps=50)
-    await stale.publish_many("orders", ["1"] * KEYS, keys=[f"k{i}" for i in range(KEYS)])
-    await asyncio.gather(*(stale.publish("orders", "2", key=f"k{i}") for i in range(KEYS)))
-    watch = KeyWatch(1, failing=0)
-    async with r.consuming(bound({"*": watch})):
-        await until(lambda: len(watch.finished) == 3 * KEYS, 60)
-    assert (watch.overlaps, watch.disorders) == ([], [])
-
-
 async def test_what_no_host_has_read_yet_goes_before_what_is_published_after_the_change(r: Rig) -> None:
     """A paused topic is not read: nothing of it runs or waits on its host, and yet its old groups hold a backlog."""
     await r.topic("orders", 20, group_qps=10)

@@ -16,14 +16,13 @@ import sqlalchemy as sa
 import emq
 from emq.database import Database
 from emq.observe.metrics import exposition, host_families
-from emq.runtime import errors, settings
+from emq.runtime import errors
 from emq.runtime.clock import ManualClock
 from emq_push.attempt_log import BATCH, AttemptLog
 from emq_push.attempts import EXPIRED, Attempt
-from emq_push.cli.pushing import _Surroundings, with_push
+from emq_push.cli.pushing import _Surroundings
 from emq_push.records import schema, tables
 from emq_push.retention import DEFAULT_S, ROWS, Retention
-from support.http_receiver import HttpReceiver
 from support.scraped import Scraped
 from support.waiting import until
 
@@ -295,25 +294,6 @@ async def test_one_host_at_a_time_looks_for_old_records(database: Database) -> N
 
 
 # ---------------------------------------------------------------------------------------------------------- end to end
-
-
-async def test_a_host_keeps_records_of_what_it_pushes(tmp_path: Path) -> None:
-    answers = [500, 204]
-    receiver = HttpReceiver(lambda request: answers[0] if request.headers["emq-attempt"] == "1" else answers[1])
-    options = settings.load(environ={}, push_allow="127.0.0.1")
-    app = emq.App(f"sqlite:///{tmp_path}/emq.db", options=options)
-    async with receiver.running(), with_push(app), app:
-        await app.create_topic("shop.ep_1", qps=100, backoff_s=(0.1,), attributes={"push.url": receiver.url()})
-        async with app.running():
-            [id_] = await app.publish_many("shop.ep_1", [b"{}"])
-            await until(lambda: len(receiver.requests) == 2)
-        table = tables.attempts
-        found = await app.database.run(lambda c: list(c.execute(sa.select(table).order_by(table.c.started_us))))
-    assert [(row.topic, row.message, row.number, row.outcome) for row in found] == [
-        ("shop.ep_1", id_, 1, "retry"),
-        ("shop.ep_1", id_, 2, "delivered"),
-    ]
-    assert found[0].environment == "online"
 
 
 async def test_old_records_leave_where_no_tenant_is_left(database: Database) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
-
-import pytest
 
 from support.emq_processes import Shell, line_with, until
 
@@ -94,17 +91,3 @@ def test_a_second_signal_ends_a_shutdown_hook_that_hangs_and_the_others_run(emq:
     host.send_signal(signal.SIGTERM)
     assert host.wait(10) == 0
     assert done() == ["hangs", "ends in the task in which it began"]
-
-
-def test_without_watchfiles_the_line_says_how_to_get_it(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "watchfiles", None)
-    monkeypatch.delitem(sys.modules, "emq_cli.reloading", raising=False)
-    monkeypatch.delattr("emq_cli.reloading", raising=False)
-    from typer.testing import CliRunner
-
-    from emq_cli.commands import app
-
-    result = CliRunner().invoke(app, ["run", "shop", "--reload"])
-    assert result.exit_code == 2
-    [line] = result.stderr.splitlines()
-    assert "--reload needs the module 'watchfiles'; " in line

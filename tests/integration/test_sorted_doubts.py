@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from emq.runtime import errors
 from emq.storage.message import Message
 from emq.storage.slot_store import SlotVerdict
 from emq_stores.memory import MemoryStore
@@ -104,23 +103,6 @@ async def test_a_running_member_is_not_recovered_when_its_twins_acknowledgement_
         await asyncio.sleep(20)
     assert sorted(seen.payloads) == [b"x", b"x", b"y"]
     assert await states(r) == (0, 0, 0)
-
-
-async def test_verdicts_that_were_not_carried_out_are_repeated_and_repeat_nothing(r: Rig) -> None:
-    await r.topic("t", 50, kind="priority", slots=1)
-    store = FaultyStore(MemoryStore(r.world))
-    seen = Seen()
-    async with r.consuming(seen, store=store):
-        await asyncio.sleep(1.5)
-        store.sorted.fail(errors.StoreUnavailable("out of reach"), "settle")
-        await r.producer.publish_many("t", [b"%d" % i for i in range(20)], priority=30)
-        await until(lambda: len(seen) == 20)
-        await asyncio.sleep(3)
-        assert await states(r) == (0, 20, 0)
-        store.sorted.heal()
-        await asyncio.sleep(3)
-        assert await states(r) == (0, 0, 0)
-    assert len(seen) == 20
 
 
 @pytest.mark.parametrize("claim", ["quick", "slow", "lost"])

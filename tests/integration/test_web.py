@@ -126,19 +126,6 @@ async def test_a_web_process_that_consumes() -> None:
     assert app.host is None
 
 
-async def test_a_web_app_does_not_start_without_its_hooks() -> None:
-    app = emq.App("memory:")
-
-    @app.on_startup
-    async def connect() -> None:
-        raise ConnectionError("no server")
-
-    web = fastapi.FastAPI(lifespan=app.lifespan)
-    with pytest.raises(errors.HookFailed, match="connect failed: ConnectionError: no server"):
-        async with web.router.lifespan_context(web):
-            pass
-
-
 async def test_a_host_that_fails_within_a_web_process_is_told(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

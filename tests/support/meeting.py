@@ -49,14 +49,6 @@ class Starts:
         """Return the most starts of one topic in a second."""
         return max(self._seconds.values(), default=0)
 
-    def most_together(self, budget: str) -> int:
-        """Return the most starts in a second of a topic and all topics whose names begin with its name and a dot."""
-        together: Counter[int] = Counter()
-        for (topic, second), count in self._seconds.items():
-            if topic == budget or topic.startswith(f"{budget}."):
-                together[second] += count
-        return max(together.values(), default=0)
-
 
 class Meeting:
     """Apps on one store and one database, each with a handler for everything unless told otherwise."""
