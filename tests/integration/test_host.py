@@ -252,3 +252,14 @@ async def test_a_topic_created_again_as_one_of_another_kind_is_consumed(r: Rig, 
         await r.producer._router.refresh()
         await r.producer.publish("t", "second life")
         await until(lambda: len(seen) == 2, 10)
+
+
+async def test_weights_share_a_backlog_in_proportion(r: Rig) -> None:
+    await r.topic("orders", 20, priority_policy="weighted", weights=(5.0, 3.0, 2.0))
+    for priority in ("high", "mid", "low"):
+        await r.producer.publish_many("orders", [priority] * 100, priority=priority)
+    seen = Seen()
+    async with r.consuming(seen):
+        await until(lambda: len(seen) >= 100)
+    first = [d.priority for d in seen.deliveries[:100]]
+    assert [first.count(p) for p in range(3)] == [50, 30, 20]

@@ -258,3 +258,21 @@ async def test_what_is_retained_is_dropped_in_time_though_hosts_restart_more_oft
     [bounds] = await r.store.log.bounds(["orders/0/p"])
     assert len(seen) == 140
     assert 60 <= bounds.tail - bounds.head <= 100, bounds
+
+
+async def test_a_crash_repeats_at_most_what_was_unfinished_or_not_checkpointed(r: Rig) -> None:
+    await r.topic("orders", 50)
+    sent = await r.producer.publish_many("orders", [b"x"] * 200)
+    seen = Seen(slow)
+    task = asyncio.create_task(r.host(seen, checkpoint_s=1.0).run())
+    await asyncio.sleep(3.85)
+    r.db.down = True  # the dying host saves nothing
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    r.db.down = False
+    async with r.consuming(seen):
+        await until(lambda: set(seen.ids) == set(sent))
+        await asyncio.sleep(1)
+    repeated = sum(n - 1 for n in Counter(seen.ids).values())
+    assert 0 < repeated <= 50 + 50  # a second of work, and what was in flight

@@ -73,3 +73,26 @@ async def test_an_endpoint_that_counts_by_a_clock_of_its_own_sees_no_two_quotas_
         shifted = [d.started_us - (skew_us if d.started_us // 1_000_000 % 2 else 0) for d in seen.deliveries]
         most = max(Counter(us // 1_000_000 for us in shifted).values())
         assert most == (10 if begins_ms or not skew_us else 20)
+
+
+@pytest.mark.parametrize("pacing", ["window", "smooth"])
+async def test_a_raise_slows_down_no_backlog_whose_new_groups_are_on_another_host(r: Rig, pacing: str) -> None:
+    """What came before the raise lies in the former group, which keeps its share until that is worked off."""
+
+    await r.topic("orders", 50, pacing=pacing)
+    await r.producer.publish_many("orders", [b"x"] * 800)
+    seen = Seen()
+    async with r.consuming(seen, "a"), r.consuming(seen, "b"):
+        await asyncio.sleep(5)
+        await r.admin.update("orders", qps=60)
+        await asyncio.sleep(6)
+        owners = {(await r.catalog.get("orders")).division.quota(group) for group in range(2)}
+        await asyncio.sleep(10)
+        after = (await r.catalog.get("orders")).division
+    seconds = by_second(seen.deliveries)
+    steady = sorted(seconds)[4:-1]
+    assert min(seconds[s] for s in steady) >= (50 if pacing == "window" else 44), seconds  # see above
+    assert sum(seconds[s] for s in steady) >= 0.99 * 50 * len(steady)
+    assert max(seconds.values()) <= 60
+    assert owners == {50.0, 10.0}
+    assert [after.quota(group) for group in range(2)] == [30.0, 30.0]

@@ -162,3 +162,18 @@ async def test_a_resumed_topic_goes_on_at_once(r: Rig) -> None:
         assert (len(seen), await states(r)) == (0, (1, 0, 0))
         await r.admin.update("t", state=State.ACTIVE)
         await until(lambda: len(seen) == 1, 0.5)
+
+
+async def test_when_wake_ups_may_be_lost_every_slot_is_looked_at(r: Rig) -> None:
+    await r.topic("t", 50, kind="priority", slots=4)
+    seen = Seen()
+    store = FaultyStore(MemoryStore(r.world))
+    again = store.deafen()
+    async with r.consuming(seen, store=store):
+        await asyncio.sleep(2)
+        await r.producer.publish_many("t", ["a", "b", "c", "d"], priority=20)
+        await asyncio.sleep(0.1)
+        assert not seen
+        again.set()
+        await until(lambda: len(seen) == 4, 1)
+        await asyncio.sleep(0)

@@ -12,11 +12,11 @@ from emq import Retry
 from emq.runtime import errors
 from emq.storage.message import Message
 from emq.storage.reasons import parted
-from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotKind
+from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from emq.topics.model import State
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore, has_entries
-from support.rig import Rig, Seen, bound, rig, starts_per_second
+from support.rig import Rig, Seen, bound, rig, running, starts_per_second
 from support.virtual import virtual
 from support.waiting import until
 
@@ -386,3 +386,19 @@ async def test_a_handler_that_asks_for_a_time_again_and_again_uses_up_its_attemp
         await asyncio.sleep(60)
     assert [d.attempt for d in seen.deliveries] == list(range(1, 18))
     assert await states(r) == (0, 0, 1)
+
+
+async def test_a_second_owner_takes_over_and_the_first_settles_nothing_any_more(r: Rig) -> None:
+    await r.topic("t", 50, kind="fixed_time", slots=1, precision="millisecond")
+    seen = Seen(lambda m: asyncio.sleep(0.5))
+    host = r.host(seen)
+    async with running(host):
+        await r.producer.publish("t", "x", delay_ms=100)
+        await until(lambda: len(seen) == 1)
+        slot = Slot("t/0", SlotKind.FIXED_TIME)
+        now_ms = int(r.clock.now() * 1000)
+        await r.store.sorted.claim([SlotClaim(slot, 10, 1 << 40, now_ms)], now_ms)  # the new owner
+        await asyncio.sleep(3)
+        assert host.work.settler.refused == 1
+        assert host.ownership.losses.groups == 1
+        assert await states(r) == (0, 1, 0)  # still to be recovered by its new owner
