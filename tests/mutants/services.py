@@ -104,7 +104,7 @@ MUTANTS = (
         "services/emq_web/connections.py",
         "if times > 1]:",
         "if times > 2]:",
-        "tests/integration/test_api_live.py::test_what_is_no_request_of_http_is_a_problem",
+        "tests/integration/test_api_pipelined.py::test_a_malformed_request_is_answered_behind_those_before_it",
     ),
     Mutant(
         "expired-in-the-store-tells-nobody",
