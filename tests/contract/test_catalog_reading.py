@@ -38,12 +38,6 @@ async def test_names_that_begin_alike_are_found_whatever_their_characters(catalo
         assert sorted(await catalog.beginning(start, 100)) == wanted, start
 
 
-async def test_a_name_that_no_topic_can_have_does_not_spoil_the_answer_for_others(catalog: Catalog) -> None:
-    assert (await catalog.some(["a\0", "a", "\ud800", "", "x y", "a" * 1000])).keys() == {"a"}
-    with pytest.raises(errors.UnknownTopic):
-        await catalog.get("a\0")
-
-
 async def plans_of(db: Database, reads: Callable[[], Awaitable[object]]) -> list[str]:
     """Return how the database finds the rows of topics in each of these reads."""
     seen: list[tuple[str, object]] = []

@@ -65,13 +65,6 @@ async def test_only_what_waits_is_waiting(store: Store, target: Target) -> None:
     ]
 
 
-async def test_looking_claims_arms_and_changes_nothing(store: Store, target: Target) -> None:
-    slot = target.slot()
-    await add(store, slot, ("x", NOW))
-    assert await ids(store, slot) == await ids(store, slot) == ["x"]
-    assert (await claim(store, slot, epoch=1)).entries == [("x", b"x")]
-
-
 async def test_what_is_recalled_is_gone(store: Store, target: Target) -> None:
     slot = target.slot()
     await add(store, slot, *((id_, NOW) for id_ in "abcd"))
@@ -80,15 +73,6 @@ async def test_what_is_recalled_is_gone(store: Store, target: Target) -> None:
     assert await store.lanes.inspect([slot]) == [LaneState(2, 0, 0, NOW)]
     assert await store.lanes.settle([recall(slot, "c")]) == [False]
     assert (await claim(store, slot)).entries == [("b", b"b"), ("d", b"d")]
-
-
-async def test_a_recalled_id_may_be_added_again(store: Store, target: Target) -> None:
-    slot = target.slot()
-    await add(store, slot, ("x", NOW))
-    assert await store.lanes.settle([recall(slot, "x"), recall(slot, "x")]) == [True, False]
-    assert await store.lanes.inspect([slot]) == [LaneState(0, 0, 0, None)]
-    assert await store.lanes.add([LaneAdd(slot, "x", b"new", NOW + 1)]) == [True]
-    assert await store.lanes.waiting(slot) == [WaitingEntry("x", b"new", NOW + 1)]
 
 
 async def test_the_next_due_time_follows_a_recall(store: Store, target: Target) -> None:
@@ -109,24 +93,6 @@ async def test_what_stays_keeps_its_order_after_recalls(store: Store, target: Ta
         (claimed,) = await store.lanes.claim([LaneClaim(slot, 4, 1)], NOW)
         assert isinstance(claimed, LaneClaimed)
         assert [id_ for id_, _ in claimed.entries] == [id_ for _, id_ in left[start : start + 4]]
-
-
-async def test_what_is_prepared_or_dead_cannot_be_recalled(store: Store, target: Target) -> None:
-    slot = target.slot()
-    await add(store, slot, ("prepared", NOW))
-    await store.lanes.add([LaneAdd(slot, "dead", b"", NOW, "why")])
-    await claim(store, slot)
-    assert await store.lanes.settle([recall(slot, "prepared"), recall(slot, "dead")]) == [False, False]
-    assert await store.lanes.inspect([slot]) == [LaneState(0, 1, 1, None)]
-    assert await store.lanes.settle([LaneSettle(slot, "prepared", LaneVerdict.ACK, 1)]) == [True]
-
-
-async def test_a_recall_is_not_fenced_and_raises_no_fence(store: Store, target: Target) -> None:
-    slot = target.slot()
-    await claim(store, slot, epoch=9, now_ms=1)
-    await add(store, slot, ("x", NOW), ("y", NOW))
-    assert await store.lanes.settle([recall(slot, "x")]) == [True]
-    assert (await claim(store, slot, epoch=9)).entries == [("y", b"y")]
 
 
 async def test_one_call_may_retry_an_entry_and_take_it_back(store: Store, target: Target) -> None:

@@ -17,10 +17,6 @@ from emq.storage.store import Store
 MANY = 2000
 
 
-async def test_an_unused_queue_gives_its_first_message_the_first_offset(store: Store, target: Target) -> None:
-    assert list(await put_one(store.log, target.queue(), b"a")) == [store.log.first_offset]
-
-
 async def test_offsets_ascend_over_puts_and_within_one(store: Store, target: Target) -> None:
     offsets = [*await put_one(store.log, target.queue(), b"a", b"b"), *await put_one(store.log, target.queue(), b"c")]
     assert len(offsets) == 3
@@ -126,14 +122,6 @@ async def test_offsets_without_holes_are_a_range(store: Store, target: Target, n
     assert isinstance(batch.offsets, range)
 
 
-async def test_a_read_may_be_repeated(store: Store, target: Target) -> None:
-    offsets = await put_one(store.log, target.queue(), b"a", b"b", b"c")
-    first = await read_one(store.log, target.queue(), offsets[0], limit=2)
-    again = await read_one(store.log, target.queue(), offsets[0], limit=2)
-    assert (list(first.offsets), list(first.bodies)) == (list(again.offsets), list(again.bodies))
-    assert list(first.bodies) == [b"a", b"b"]
-
-
 async def test_a_read_from_below_the_head_begins_at_the_head(store: Store, target: Target) -> None:
     offsets = await put_one(store.log, target.queue(), b"a", b"b", b"c")
     await store.log.trim([Trim(target.queue(), offsets[1], 1)])
@@ -168,16 +156,6 @@ async def test_one_message_above_the_byte_limit_still_comes(store: Store, target
     (batch,) = await store.log.read([Read(target.queue(), offsets[0], 10, 1)], max_bytes=1)
     assert isinstance(batch, Batch)
     assert (list(batch.offsets), batch.next, batch.exhausted) == ([offsets[0]], offsets[0] + 1, False)
-
-
-async def test_bounds_follow_puts_and_trims(store: Store, target: Target) -> None:
-    first = store.log.first_offset
-    used, unused = target.queue("high"), target.queue("low")
-    assert await ends(store.log, [used, unused]) == [(first, first)] * 2
-    offsets = await put_one(store.log, used, b"a", b"b", b"c")
-    assert await ends(store.log, [unused, used]) == [(first, first), (first, offsets[2] + 1)]
-    await store.log.trim([Trim(used, offsets[1], 1)])
-    assert await ends(store.log, [used]) == [(offsets[1], offsets[2] + 1)]
 
 
 async def test_a_trim_never_moves_the_head_back_and_may_be_repeated(store: Store, target: Target) -> None:
@@ -237,12 +215,6 @@ async def test_puts_that_cross_each_other_do_not_block_for_ever(
         for answers in await asyncio.gather(*calls):
             assert not any(isinstance(answer, Exception) for answer in answers)
     assert [bound.tail - bound.head for bound in await store.log.bounds(queues)] == [20] * 20
-
-
-async def test_another_instance_sees_what_was_put(store: Store, other: Store, target: Target) -> None:
-    offsets = await put_one(store.log, target.queue(), b"a", b"b")
-    assert await read_all(other.log, target.queue(), 2) == list(zip(offsets, [b"a", b"b"], strict=True))
-    assert (await other.log.bounds([target.queue()]))[0].tail == offsets[1] + 1
 
 
 async def test_the_environments_share_nothing(store: Store, opened: Target, needs: Callable[[Can], None]) -> None:

@@ -104,12 +104,6 @@ async def test_an_empty_queue_is_sealed_and_refuses_puts(store: Store, target: T
     assert [body for _, body in await read_all(store.log, neighbour, 1)] == [b"c"]
 
 
-async def test_an_unused_queue_can_be_sealed(store: Store, target: Target) -> None:
-    assert await store.log.trim([Trim(target.queue(), store.log.first_offset, None, seal=True)]) == [True]
-    (refused,) = await store.log.put([Put(target.queue(), [b"a"])])
-    assert isinstance(refused, errors.QueueSealed)
-
-
 async def test_a_queue_with_messages_is_not_sealed(store: Store, target: Target) -> None:
     offsets = await put_one(store.log, target.queue(), b"a", b"b")
     assert await store.log.trim([Trim(target.queue(), offsets[1], 1, seal=True)]) == [False]

@@ -32,9 +32,7 @@ from emq.storage.slot_store import (
     SlotVerdict,
 )
 from emq.storage.store import Store
-from emq_stores.redis import RedisStore
 from emq_stores.redis.keys import SlotKeys
-from emq_stores.redis.slot_store import RedisSorted
 
 NOW = 1_700_000_000_000
 
@@ -454,16 +452,6 @@ async def test_a_server_that_forgot_its_scripts_loses_nothing(store: Store, serv
     assert await store.sorted.recover([Recover(slot, 2)], NOW) == [0]
 
 
-async def test_a_claim_whose_answer_was_lost_comes_back(store: Store, topic: str) -> None:
-    slot = slot_of(topic)
-    await store.sorted.add([SlotAdd(slot, b"%d" % n, NOW - 1, Keep.LAST) for n in range(6)])
-    lost = [e.member for e in (await claim(store, slot, limit=3)).entries]
-    second = [e.member for e in (await claim(store, slot, limit=10)).entries]
-    assert len(lost) == len(second) == 3
-    assert await store.sorted.recover([Recover(slot, 1, NOW + 1000, second)], NOW) == [3]
-    assert sorted(e.member for e in (await claim(store, slot)).entries) == sorted(lost)
-
-
 async def test_a_full_server_refuses_adds_and_can_be_drained(store: Store, server: redis.Redis, topic: str) -> None:
     plain, apart = slot_of(topic), slot_of(topic, index=4, apart=True)
     for slot in (plain, apart):
@@ -506,24 +494,6 @@ async def test_one_call_claims_more_slots_and_members_than_a_script_call_takes(s
     assert [len(a.entries) for a in answers if isinstance(a, SlotClaimed)] == [5] * 600
 
 
-async def test_slots_of_different_places_are_answered_in_the_order_asked(store: Store, topic: str) -> None:
-    assert isinstance(store, RedisStore)
-    apart = RedisSorted(store.sorted._server, "online", "channel", lambda key: key_slot(key.encode()))
-    slots = [slot_of(topic, index=index) for index in (5, 1, 5, 3, 1)]
-    adds = [SlotAdd(slot, b"%d" % n, NOW - 9 + n, Keep.LAST) for n, slot in enumerate(slots)]
-    assert await apart.add([*adds, adds[0]]) == [True] * 5 + [False]
-    answers = await apart.claim([SlotClaim(slot, 9, 1, NOW) for slot in slots], NOW)
-    entries = [a.entries for a in answers if isinstance(a, SlotClaimed)]
-    assert [[e.member for e in each] for each in entries] == [[b"0", b"2"], [b"1", b"4"], [], [b"3"], []]
-    settles = [
-        SlotSettle(slot, e.member, SlotVerdict.ACK, e.token, 1)
-        for slot, each in zip(slots, entries, strict=True)
-        for e in each
-    ]
-    assert await apart.settle([*settles, settles[0]]) == [True] * 5 + [False]
-    assert [state.waiting for state in await apart.inspect(slots, NOW)] == [0] * 5
-
-
 # ---------------------------------------------------------------------------------------------------------------- folds
 
 NUMBERS = (
@@ -563,34 +533,3 @@ async def test_the_folds_in_lua_agree_with_those_in_python(store: Store, topic: 
     assert [w.body for w in waiting] == expected
     assert [isinstance(answer, errors.InvalidMessage) for answer in answers] == refused
     assert any(refused) == (name == "sum")
-
-
-async def test_a_lua_fold_cannot_reach_the_server_and_spoils_its_own_add_only(store: Store, topic: str) -> None:
-    slot = slot_of(topic, apart=True)
-    chunk = "local older, newer = ...; if newer == 'bad' then return redis.call('FLUSHALL') end return older .. newer"
-    fold = Fold("lua", chunk)
-    bodies = [b"a", b"b", b"bad", b"c"]
-    answers: list[object] = [
-        *await store.sorted.add([SlotAdd(slot, b"x", NOW, Keep.LAST, b, b"", fold) for b in bodies])
-    ]
-    assert [*answers[:2], *answers[3:]] == [True, False, False]
-    assert isinstance(answers[2], errors.InvalidMessage)
-    assert "Lua fold failed: fold:1:" in str(answers[2])
-    (waiting,) = await store.sorted.waiting(slot)
-    assert (waiting.body, waiting.merged) == (b"abc", 3)
-
-
-async def test_what_cannot_be_folded_on_its_way_back_is_dead_with_both_bodies_kept(store: Store, topic: str) -> None:
-    slot, fold = slot_of(topic, apart=True), Fold("lua", "error('no')")
-    for body in (b"older", b"newer"):
-        assert await store.sorted.add([SlotAdd(slot, b"x", NOW - 1, Keep.LAST, body, b"", fold)]) == [True]
-        if body == b"older":
-            (entry,) = (await claim(store, slot)).entries
-    await settle(store, slot, entry, SlotVerdict.RETRY, score=16, reason="failed", fold=fold)
-    (dead,) = await store.sorted.dead(slot)
-    assert (dead.body, [why for _, why in dead.history]) == (b"older", ["failed"])
-    assert "Lua fold failed" in dead.reason
-    assert [w.body for w in await store.sorted.waiting(slot)] == [b"newer"]
-    replay = SlotSettle(slot, b"x", SlotVerdict.REPLAY, score=NOW, fold=fold)
-    assert await store.sorted.settle([replay]) == [False]
-    assert len(await store.sorted.dead(slot)) == 1

@@ -97,17 +97,6 @@ async def test_a_score_up_to_16_is_the_number_of_retries_left(user: SlotUser) ->
     assert {entry.member: entry.left for entry in entries} == {b"a": 0, b"b": 0, b"c": 1, b"d": 14, b"e": 15, b"f": 16}
 
 
-async def test_a_member_put_back_with_what_it_has_left_is_delivered_17_times(user: SlotUser) -> None:
-    await user.fill(b"x")
-    left = []
-    for n in range(17):
-        (entry,) = await user.claims(b"x", now_ms=NOW + n * SECOND)
-        left.append(entry.left)
-        assert await user.retry(entry)
-    assert left == list(range(16, -1, -1))
-    assert (await user.scores()) == {b"x": 0}
-
-
 async def test_what_comes_back_is_ordered_by_its_score_as_a_number(user: SlotUser) -> None:
     await user.fill(b"a", b"b", b"fresh")
     for entry, score in zip((await user.claim(limit=2)).entries, (3, 16), strict=True):
@@ -278,23 +267,6 @@ async def test_a_member_added_by_two_at_once_is_new_to_one(store: Store, other: 
     assert sum(new for answer in answers for new in answer if new is True) == 20
     waiting = await user.waiting()
     assert [each.merged for each in waiting] == [4 if user.slot.apart else 1] * 20
-
-
-async def test_a_reply_that_was_lost_loses_nothing_when_the_claim_is_sent_again(user: SlotUser) -> None:
-    await user.fill(b"a", b"b", b"c")
-    await user.claim(limit=2)  # nobody hears the answer
-    await user.claims(b"c")
-    assert await user.recover(older_than_ms=NOW + SECOND, held=[b"c"]) == 2
-    assert {entry.member for entry in (await user.claim(now_ms=NOW + SECOND)).entries} == {b"a", b"b"}
-
-
-async def test_the_same_member_in_another_slot_is_another(user: SlotUser) -> None:
-    await user.fill(b"x")
-    await user.beside().fill(b"x")
-    (entry,) = await user.claims(b"x")
-    assert await user.ack(entry)
-    assert await user.sizes() == (0, 0, 0)
-    assert await user.beside().sizes() == (1, 0, 0)
 
 
 async def test_a_slot_shares_nothing_with_the_lane_of_its_name(store: Store, target: Target) -> None:

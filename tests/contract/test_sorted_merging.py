@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 from slot_user import APART, APART_TIME, NOW, PRIORITIES, SECOND, STORES, SlotUser, nth
-from target import Target
 
 from emq.runtime import errors
 from emq.storage import folds
 from emq.storage.slot_store import Entry, Fold, Keep, SlotAdd, SlotKind, SlotVerdict, Waiting
-from emq.storage.store import Store
 
 pytestmark = STORES
 
@@ -66,22 +64,6 @@ async def test_a_merge_may_move_a_member_before_or_behind_others(user: SlotUser)
     await user.add(b"c", nth(kind, 1))
     await user.add(b"a", nth(kind, 20))
     await user.claims(b"c", b"b", b"a")
-
-
-@pytest.mark.parametrize(
-    ("variant", "keep", "score"),
-    [
-        ((SlotKind.RANGE_MERGE, False), Keep.FIRST, NOW - 5),
-        ((SlotKind.FIXED_TIME, False), Keep.LAST, NOW + 5),
-        ((SlotKind.PRIORITY, False), Keep.LAST, NOW + 5),
-    ],
-    ids=[kind.value for kind in (SlotKind.RANGE_MERGE, SlotKind.FIXED_TIME, SlotKind.PRIORITY)],
-)
-async def test_each_kind_with_its_usual_keep(user: SlotUser, keep: Keep, score: int) -> None:
-    await user.add(b"x", NOW - 5, keep=keep)
-    await user.add(b"x", NOW + 5, keep=keep)
-    assert await user.scores() == {b"x": score}
-    assert len((await user.claim()).entries) == (user.slot.kind is not SlotKind.FIXED_TIME)
 
 
 async def test_members_of_one_call_merge_with_each_other(user: SlotUser) -> None:
@@ -287,25 +269,6 @@ async def test_what_is_replayed_waits_for_its_twin_in_prepare(user: SlotUser) ->
     await user.claims(now_ms=NOW + 2 * SECOND)
     assert await user.ack(entry)
     await user.claims(b"x", now_ms=NOW + 3 * SECOND)
-
-
-async def test_after_a_dead_letter_the_same_member_may_come_anew(store: Store, target: Target) -> None:
-    user = SlotUser(store, target.sorted_slot(SlotKind.PRIORITY, apart=True))
-    await user.add(b"x", 100, body=b"first", note=b"1")
-    assert await user.die((await user.claims(b"x"))[0], reason="first why")
-    assert await user.add(b"x", 100, body=b"second", note=b"2")
-    (entry,) = await user.claims(b"x", now_ms=NOW + SECOND)
-    assert (entry.body, entry.note, entry.merged, entry.left) == (b"second", b"2", 1, 16)
-    assert [(each.body, each.note, each.reason) for each in await user.dead()] == [(b"first", b"1", "first why")]
-    assert await user.ack(entry)
-    assert [(each.body, each.reason) for each in await user.dead()] == [(b"first", "first why")]
-    await user.add(b"x", 100, body=b"third", note=b"3")
-    assert await user.die((await user.claims(b"x", now_ms=NOW + 2 * SECOND))[0], reason="third why")
-    assert await user.sizes() == (0, 0, 1)
-    assert [(each.body, each.note, each.reason) for each in await user.dead()] == [(b"third", b"3", "third why")]
-    assert await user.settle(SlotVerdict.REPLAY, b"x", score=100)
-    assert not await user.settle(SlotVerdict.REPLAY, b"x", score=100)
-    assert len((await user.claim(now_ms=NOW + 3 * SECOND)).entries) == 1
 
 
 async def die_by(way: str, user: SlotUser, now_ms: int, reason: str, fold: Fold) -> None:

@@ -126,16 +126,6 @@ async def test_a_settle_after_the_time_out_changes_nothing_that_is_not_its_own(
     assert (dead.reason, dead.history) == ("in time", ((NOW + 5 * SECOND, "lost"),))
 
 
-async def test_a_late_settle_does_not_touch_a_claim_at_the_same_number_of_retries(user: SlotUser) -> None:
-    await user.fill(b"x")
-    (late,) = await user.claims(b"x")
-    assert await user.retry(late, nth(user.slot.kind, 0))
-    (again,) = await user.claims(b"x", now_ms=NOW + SECOND)
-    assert (late.left, again.left) == (16, 16)
-    assert not await user.ack(late)
-    assert await user.ack(again)
-
-
 async def test_what_is_given_back_unharmed_has_no_history(user: SlotUser) -> None:
     await user.fill(b"x")
     (entry,) = await user.claims(b"x")
@@ -185,19 +175,6 @@ async def test_the_history_goes_along_when_a_message_merges_into_its_twin(user: 
     (entry,) = await user.claims(b"x", now_ms=NOW + 5 * SECOND)
     assert await user.die(entry)
     assert [reason for _, reason in (await user.dead())[0].history] == ["one", "two", "three"]
-
-
-async def test_the_history_keeps_16_attempts_at_most(user: SlotUser) -> None:
-    await user.fill(b"x")
-    for n in range(20):
-        (entry,) = await user.claims(b"x", now_ms=NOW + n * SECOND)
-        assert await user.retry(entry, nth(user.slot.kind, 0), reason=f"failure {n}")
-    (entry,) = await user.claims(b"x", now_ms=NOW + 30 * SECOND)
-    assert await user.die(entry)
-    history = (await user.dead())[0].history
-    assert len(history) == 16
-    assert list(history) == sorted(history, key=lambda attempt: attempt[0])
-    assert [reason for _, reason in history] == [f"failure {n}" for n in range(4, 20)]
 
 
 @pytest.mark.parametrize("goes", [SlotVerdict.ACK, SlotVerdict.RECALL, SlotVerdict.PURGE])

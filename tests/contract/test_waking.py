@@ -38,13 +38,6 @@ async def test_a_put_to_an_exhausted_queue_wakes(store: Store, target: Target) -
         await watcher.wakes(target.queue())
 
 
-async def test_a_put_by_another_instance_wakes(store: Store, other: Store, target: Target) -> None:
-    async with watching(store, target.queue("high", 9)) as watcher:
-        await exhaust(store, target.queue())
-        await put_one(other.log, target.queue(), b"a")
-        await watcher.wakes(target.queue())
-
-
 async def test_a_read_and_a_put_that_race_leave_no_message_unseen(store: Store, other: Store, target: Target) -> None:
     async with watching(store, target.queue("high", 99)) as watcher:
         for group in range(20):

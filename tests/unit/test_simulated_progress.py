@@ -47,12 +47,3 @@ def test_a_fence_that_the_database_lost_lets_the_former_owner_save_once_more() -
     assert judged.found == []
     judged.progress.saved("h1", GROUP, Checkpoint(QUEUE, 1, 53))
     assert [promise for promise, _ in judged.found] == ["O"], "the fence holds again from the owner's save on"
-
-
-def test_after_the_database_lost_writes_a_new_owner_may_not_come_with_less() -> None:
-    judged = Judged()
-    judged.taken_over()
-    judged.progress.database_lost({QUEUE: Checkpoint(QUEUE, 1, 48)})
-    judged.progress.loaded("h3", GROUP, Checkpoint(QUEUE, 1, 48))
-    judged.progress.saved("h3", GROUP, Checkpoint(QUEUE, 3, 47))
-    assert [promise for promise, _ in judged.found] == ["M"]

@@ -24,11 +24,6 @@ def unbuffered(raw: Partial) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, encoding="utf-8", write_through=True)  # type: ignore[type-var]
 
 
-def test_python_drops_the_rest_of_a_write() -> None:
-    unbuffered(raw := Partial()).write("x" * 5000)
-    assert len(raw.taken) < 5000
-
-
 def test_everything_is_written() -> None:
     original = unbuffered(raw := Partial())
     stream = standard_output.whole(original)

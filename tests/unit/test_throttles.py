@@ -2,8 +2,10 @@
 
 import asyncio
 import collections
+import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,10 @@ def app_with(handler: Callable[[emq.Message], object]) -> emq.App:
     return app
 
 
+async def ignore(message: emq.Message) -> None:
+    pass
+
+
 class Starts:
     """Notes the seconds at which messages start, by topic."""
 
@@ -28,6 +34,18 @@ class Starts:
 
     async def note(self, message: emq.Message) -> None:
         self.at[message.topic].append(message.started_us / 1e6)
+
+
+@contextlib.asynccontextmanager
+async def begun(qps: float = 10.0, **options: Any) -> AsyncIterator[tuple[emq.App, Harness, list[float]]]:
+    """An app whose topic `t` has started its first message, and the seconds at which messages of it start."""
+    starts = Starts()
+    app = app_with(starts.note)
+    async with Harness(app) as t:
+        await app.create_topic("t", qps=qps, **options)
+        await t.publish("t", b"first")
+        await t.settled()
+        yield app, t, starts.at["t"]
 
 
 async def test_a_closed_topic_parks_its_messages_and_no_other_topics() -> None:
@@ -105,23 +123,18 @@ async def test_a_limited_topic_starts_at_its_rate_and_never_above_its_quota() ->
 
 
 async def test_a_paused_topic_that_is_resumed_keeps_its_throttle() -> None:
-    starts = Starts()
-    app = app_with(starts.note)
-    async with Harness(app) as t:
-        await app.create_topic("t", qps=10)
-        await t.publish("t", b"first")
-        await t.settled()
+    async with begun() as (app, t, starts):
         app.throttles.close("t", 60.0, "closed")
         await app.update_topic("t", qps=20)
         for _ in range(5):
             await t.publish("t", b"")
         await t.advance(30)
-        assert len(starts.at["t"]) == 1
+        assert len(starts) == 1
         [(name, throttle)] = app.throttles
         assert (name, throttle.reason) == ("t", "closed")
         app.throttles.open("t")
         await t.settled()
-        assert len(starts.at["t"]) == 6
+        assert len(starts) == 6
         assert not list(app.throttles)
 
 
@@ -143,10 +156,7 @@ async def test_a_sorted_topic_that_is_closed_leaves_its_members_where_they_merge
 
 
 async def test_the_topic_of_a_host_that_is_not_here_is_ignored() -> None:
-    async def handle(message: emq.Message) -> None:
-        pass
-
-    app = app_with(handle)
+    app = app_with(ignore)
     async with Harness(app):
         app.throttles.close("elsewhere", 5.0, "")
         app.throttles.limit("elsewhere", 5.0, "")
@@ -200,15 +210,7 @@ def test_two_groups_share_one_throttle() -> None:
 
 
 async def test_a_closed_topic_of_many_groups_costs_nothing_while_it_waits() -> None:
-    async def handle(message: emq.Message) -> None:
-        pass
-
-    app = app_with(handle)
-    async with Harness(app) as t:
-        topic = await app.create_topic("t", qps=500.0, group_qps=5.0)
-        assert topic.groups == 100
-        await t.publish("t", b"first")
-        await t.settled()
+    async with begun(500.0, group_qps=5.0) as (app, t, _):
         app.throttles.close("t", 3600.0, "closed")
         for _ in range(200):
             await t.publish("t", b"")
@@ -246,40 +248,25 @@ async def test_the_snapshot_names_closed_and_limited_topics() -> None:
         assert told["a"].until - told["a"].since == pytest.approx(60.0)
 
 
-@pytest.mark.parametrize("way", ["close", "limit"])
-async def test_a_closed_topic_starts_nothing_more_of_the_visit_under_way(way: str) -> None:
-    starts = Starts()
+@pytest.mark.parametrize(("way", "batch_size"), [("close", 1), ("limit", 1), ("close", 5)])
+async def test_a_closed_topic_starts_nothing_more_of_the_visit_under_way(way: str, batch_size: int) -> None:
+    calls = 0
 
-    async def handle(message: emq.Message) -> None:
-        await starts.note(message)
-        if len(starts.at["t"]) == 3:
-            if way == "close":
-                app.throttles.close("t", 30.0, "no more")
-            else:
-                app.throttles.limit("t", 0.01, "hardly any more")
-
-    app = app_with(handle)
-    async with Harness(app) as t:
-        await app.create_topic("t", qps=100, group_qps=100.0)
-        await app.publish_many("t", [b""] * 50)
-        await t.advance(20)
-        assert len(starts.at["t"]) == 3
-
-
-async def test_a_closed_topic_starts_nothing_more_of_the_batch_visit_under_way() -> None:
-    sizes: list[int] = []
-
-    async def handle(messages: list[emq.Message]) -> None:
-        sizes.append(len(messages))
-        app.throttles.close("t", 30.0, "no more")
+    async def handle(_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if way == "close":
+            app.throttles.close("t", 30.0, "no more")
+        else:
+            app.throttles.limit("t", 0.01, "hardly any more")
 
     app = emq.App("memory:")
-    app.handlers.bind("t", handle, batch_size=5)
+    app.handlers.bind("t", handle, batch_size=batch_size)
     async with Harness(app) as t:
         await app.create_topic("t", qps=100, group_qps=100.0)
         await app.publish_many("t", [b""] * 50)
         await t.advance(20)
-        assert len(sizes) == 1
+        assert calls == 1
 
 
 async def test_a_closed_topic_starts_nothing_more_of_the_volley_under_way() -> None:
@@ -305,59 +292,40 @@ async def test_a_closed_topic_starts_nothing_more_of_the_volley_under_way() -> N
 
 
 async def test_a_limit_that_rises_counts_at_once() -> None:
-    starts = Starts()
-    app = app_with(starts.note)
-    async with Harness(app) as t:
-        await app.create_topic("t", qps=10)
-        await t.publish("t", b"first")
-        await t.settled()
+    async with begun() as (app, t, starts):
         for least in (1e-9, 5e-324):
-            before = len(starts.at["t"])
+            before = len(starts)
             app.throttles.limit("t", least, "nearly nothing")
             await app.publish_many("t", [b""] * 10)
             await t.advance(5)
-            assert len(starts.at["t"]) <= before + 1, "a start that the former limit allowed"
+            assert len(starts) <= before + 1, "a start that the former limit allowed"
             app.throttles.limit("t", 5.0, "some")
             await t.advance(5)
-            assert len(starts.at["t"]) == before + 10
+            assert len(starts) == before + 10
 
 
 async def test_a_group_below_a_throttle_uses_what_others_leave() -> None:
-    starts = Starts()
-    app = app_with(starts.note)
-    async with Harness(app) as t:
-        topic = await app.create_topic("t", qps=20, group_qps=5.0)
-        assert topic.groups == 4
-        await t.publish("t", b"first", key="one")
-        await t.settled()
+    async with begun(20.0, group_qps=5.0) as (app, t, starts):
         app.throttles.limit("t", 15.0, "a little less")
         await app.publish_many("t", [b""] * 200, keys=["one"] * 200)
         await t.advance(2)
-        before = len(starts.at["t"])
+        before = len(starts)
         await t.advance(5)
-        assert len(starts.at["t"]) - before >= 0.8 * 15 * 5
+        assert len(starts) - before >= 0.8 * 15 * 5
 
 
 async def test_other_attributes_end_the_throttle_of_a_topic() -> None:
-    starts = Starts()
-    app = app_with(starts.note)
-    async with Harness(app) as t:
-        await app.create_topic("t", qps=10, attributes={"url": "wrong"})
-        await t.publish("t", b"first")
-        await t.settled()
+    async with begun(attributes={"url": "wrong"}) as (app, t, starts):
         app.throttles.close("t", 3600.0, "nobody there")
         await t.publish("t", b"second")
         await app.update_topic("t", attributes={"url": "right"})
         await t.advance(5)
-        assert len(starts.at["t"]) == 2
+        assert len(starts) == 2
         assert not list(app.throttles)
 
 
 async def test_throttles_may_change_while_they_are_listed() -> None:
-    async def handle(message: emq.Message) -> None:
-        pass
-
-    app = app_with(handle)
+    app = app_with(ignore)
     async with Harness(app) as t:
         for name in ("a", "b"):
             await app.create_topic(name, qps=10)
@@ -388,14 +356,7 @@ def test_starts_taken_back_from_before_the_throttle_make_no_burst() -> None:
 
 
 async def test_a_topic_that_is_closed_for_a_day_again_and_again_takes_no_memory() -> None:
-    async def handle(message: emq.Message) -> None:
-        pass
-
-    app = app_with(handle)
-    async with Harness(app) as t:
-        await app.create_topic("t", qps=10)
-        await t.publish("t", b"first")
-        await t.settled()
+    async with begun() as (app, t, _):
         app.throttles.close("t", 86_400.0, "closed")
         await t.publish("t", b"second")
         await t.advance(1)
