@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import re
 import sys
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -45,6 +47,26 @@ class Spans:
         return self.of(SpanKind.CONSUMER)
 
 
+async def ignore(_: object) -> None: ...
+
+
+def attributes(span: ReadableSpan | Event) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+@contextlib.asynccontextmanager
+async def traced(
+    handle: Callable[[Any], object] = ignore, *, batch_size: int = 1, one_trace: bool = False, **options: Any
+) -> AsyncIterator[tuple[Spans, Harness]]:
+    """An app with a topic `t`, which ends when all that was published in the block is settled."""
+    spans = Spans(one_trace=one_trace)
+    spans.app.handler("t", batch_size=batch_size)(handle)
+    async with Harness(spans.app) as t:
+        await spans.app.create_topic("t", 100, group_qps=100, **options)
+        yield spans, t
+        await t.settled()
+
+
 def linked(span: ReadableSpan) -> set[int]:
     return {link.context.span_id for link in span.links}
 
@@ -66,14 +88,14 @@ async def test_a_delivery_is_linked_to_its_publish() -> None:
         assert not t.dead_letters
     [published], [delivered] = spans.published, spans.delivered
     assert (published.name, delivered.name) == ("publish mail.acme", "process mail.*")
-    assert dict(published.attributes or {}) == {
+    assert attributes(published) == {
         "messaging.system": "emq",
         "messaging.destination.name": "mail.acme",
         "messaging.operation.name": "publish",
         "messaging.operation.type": "send",
         "messaging.message.id": id_,
     }
-    assert dict(delivered.attributes or {}) == {
+    assert attributes(delivered) == {
         "messaging.system": "emq",
         "messaging.destination.name": "mail.acme",
         "messaging.destination.template": "mail.*",
@@ -122,9 +144,6 @@ async def test_one_trace_may_hold_publish_handler_and_what_the_handler_publishes
 
 
 async def test_each_attempt_has_a_span_and_failures_say_why() -> None:
-    spans = Spans()
-
-    @spans.app.handler("t")
     async def handle(message: emq.Message) -> None:
         if message.attempt == 1:
             raise ValueError("boom")
@@ -132,8 +151,7 @@ async def test_each_attempt_has_a_span_and_failures_say_why() -> None:
             raise emq.Retry("not yet", after_s=1)
         raise emq.Reject("never")
 
-    async with Harness(spans.app) as t:
-        await spans.app.create_topic("t", qps=50)
+    async with traced(handle) as (spans, t):
         await t.publish("t", b"x")
         await t.settled()
         for _ in range(3):
@@ -142,9 +160,9 @@ async def test_each_attempt_has_a_span_and_failures_say_why() -> None:
         assert len(t.dead_letters) == 1
     [published] = spans.published
     assert published.context is not None
-    assert [(span.attributes or {})["emq.message.attempt"] for span in spans.delivered] == [1, 2, 3]
+    assert [attributes(span)["emq.message.attempt"] for span in spans.delivered] == [1, 2, 3]
     assert all(linked(span) == {published.context.span_id} for span in spans.delivered)
-    assert [(span.attributes or {})["error.type"] for span in spans.delivered] == ["ValueError", "Retry", "Reject"]
+    assert [attributes(span)["error.type"] for span in spans.delivered] == ["ValueError", "Retry", "Reject"]
     assert [span.status.status_code for span in spans.delivered] == [StatusCode.ERROR] * 3
     assert [[event.name for event in span.events] for span in spans.delivered] == [["exception"], [], []]
 
@@ -191,12 +209,12 @@ async def test_an_error_decides_on_its_message_as_without_traces_and_takes_littl
     for span, payload in zip(spans.delivered, FAILURES, strict=True):
         assert span.status.status_code is StatusCode.ERROR
         assert [event.name for event in span.events] == ([] if payload == b"reject" else ["exception"])
-        told = [span.status.description or "", *(str(v) for e in span.events for v in (e.attributes or {}).values())]
+        told = [span.status.description or "", *(str(v) for e in span.events for v in attributes(e).values())]
         assert sum(map(len, told)) < 20_000
         "".join(told).encode()  # as an exporter does with all spans that it sends together
     [event] = spans.delivered[0].events
-    assert (event.attributes or {})["exception.type"] == f"{NoText.__module__}.NoText"
-    assert "raise FAILURES[" in str((event.attributes or {})["exception.stacktrace"]) or batch_size > 1
+    assert attributes(event)["exception.type"] == f"{NoText.__module__}.NoText"
+    assert "raise FAILURES[" in str(attributes(event)["exception.stacktrace"]) or batch_size > 1
 
 
 async def test_names_that_are_no_names_spoil_no_span() -> None:
@@ -215,7 +233,7 @@ async def test_names_that_are_no_names_spoil_no_span() -> None:
     assert len(spans.delivered) == 1
     assert len(spans.published) == 3
     for span in (*spans.delivered, *spans.published):
-        f"{span.name} {dict(span.attributes or {})}".encode()
+        f"{span.name} {attributes(span)}".encode()
 
 
 class NoTextAtAll:
@@ -224,17 +242,12 @@ class NoTextAtAll:
 
 
 async def test_the_errors_of_a_batch_are_told_by_message() -> None:
-    spans = Spans()
-
-    @spans.app.handler("t", batch_size=20)
     async def handle(messages: list[emq.Message]) -> None:
         failures: dict[str, Exception] = {m.id: ValueError(m.id) for m in messages[1:]}
         raise emq.PartialFailure({**failures, messages[0].id: emq.Retry("later")})
 
-    async with Harness(spans.app) as t:
-        await spans.app.create_topic("t", 100, group_qps=100)
+    async with traced(handle, batch_size=20) as (spans, _):
         ids = await spans.app.publish_many("t", [b"x"] * 20)
-        await t.settled()
     told = [e.attributes or {} for span in spans.delivered for e in span.events if "x" in e.name]
     assert [a["messaging.message.id"] for a in told] == [a["exception.message"] for a in told]
     assert {str(a["messaging.message.id"]) for a in told} < set(ids)
@@ -242,18 +255,13 @@ async def test_the_errors_of_a_batch_are_told_by_message() -> None:
 
 
 async def test_a_delivery_that_took_too_long_is_an_error() -> None:
-    spans = Spans()
-
-    @spans.app.handler("t")
     async def handle(message: emq.Message) -> None:
         await asyncio.sleep(60)
 
-    async with Harness(spans.app) as t:
-        await spans.app.create_topic("t", 100, handler_timeout_s=1.0)
+    async with traced(handle, handler_timeout_s=1.0) as (spans, t):
         await t.publish("t", b"x")
         await t.advance(2)
-        await t.settled()
-    assert [(span.attributes or {})["error.type"] for span in spans.delivered] == ["cancelled"]
+    assert [attributes(span)["error.type"] for span in spans.delivered] == ["cancelled"]
     assert [span.status.status_code for span in spans.delivered] == [StatusCode.ERROR]
 
 
@@ -275,36 +283,20 @@ async def test_a_propagator_that_breaks_keeps_no_message_back(monkeypatch: pytes
     def broken(*_: object, **__: object) -> None:
         raise TypeError("not these headers")
 
-    spans = Spans()
-    done: list[bytes] = []
-
-    @spans.app.handler("t")
-    async def handle(message: emq.Message) -> None:
-        done.append(message.payload)
-
-    async with Harness(spans.app) as t:
-        await spans.app.create_topic("t", qps=50)
+    async with traced() as (spans, t):
         await t.publish("t", b"x")
         monkeypatch.setattr("opentelemetry.propagate.extract", broken)
-        await t.settled()
-    assert done == [b"x"]
+    assert [m.payload for m in t.delivered] == [b"x"]
     assert not spans.delivered[0].links
 
 
 async def test_a_batch_is_one_span_with_a_link_for_each_publish() -> None:
-    spans = Spans()
-
-    @spans.app.handler("t", batch_size=10)
-    async def handle(messages: list[emq.Message]) -> None: ...
-
-    async with Harness(spans.app) as t:
-        await spans.app.create_topic("t", 100, group_qps=100)
+    async with traced(batch_size=10) as (spans, t):
         await spans.app.publish_many("t", [b"x"] * 3)
         await t.publish("t", b"y")
-        await t.settled()
     many, one = spans.published
-    assert (many.attributes or {})["messaging.batch.message_count"] == 3
-    assert "messaging.message.id" not in (many.attributes or {})
+    assert attributes(many)["messaging.batch.message_count"] == 3
+    assert "messaging.message.id" not in attributes(many)
     assert sum(len(span.links) for span in spans.delivered) == 4
     assert set().union(*(linked(span) for span in spans.delivered)) == {
         span.context.span_id for span in (many, one) if span.context
@@ -312,14 +304,12 @@ async def test_a_batch_is_one_span_with_a_link_for_each_publish() -> None:
 
 
 async def test_a_refused_publish_is_an_error() -> None:
-    spans = Spans()
-    async with Harness(spans.app):
-        await spans.app.create_topic("t", 100)
+    async with traced() as (spans, _):
         with pytest.raises(errors.InvalidMessage):
             await spans.app.publish("t", b"x", priority="none such")
     [published] = spans.published
     assert published.status.status_code is StatusCode.ERROR
-    assert (published.attributes or {})["error.type"] == "InvalidMessage"
+    assert attributes(published)["error.type"] == "InvalidMessage"
 
 
 @pytest.mark.parametrize(
@@ -333,35 +323,21 @@ async def test_a_refused_publish_is_an_error() -> None:
     ],
 )
 async def test_strange_headers_of_others_keep_no_message_back(headers: dict[str, str]) -> None:
-    spans = Spans(one_trace=True)
-
-    @spans.app.handler("t")
-    async def handle(message: emq.Message) -> None: ...
-
-    async with Harness(spans.app) as t:
-        await spans.app.create_topic("t", 100)
+    async with traced(one_trace=True) as (spans, t):
         await spans.app.producer.publish("t", b"x", headers=headers)  # below the middleware
-        await t.settled()
-        assert len(t.delivered) == 1
-        assert not t.dead_letters
+    assert len(t.delivered) == 1
+    assert not t.dead_letters
     [delivered] = spans.delivered
     assert not delivered.links
     assert delivered.parent is None
 
 
 async def test_a_message_without_headers_and_a_schedule_are_traced() -> None:
-    spans = Spans()
-
-    @spans.app.handler("t")
-    async def handle(message: emq.Message) -> None: ...
-
-    async with Harness(spans.app) as t:
-        await spans.app.create_topic("t", 100)
+    async with traced() as (spans, t):
         await spans.app.producer.publish("t", b"x")
         await spans.app.schedule("t", b"y", every_s=60, repeat=2)
         await t.settled()
         await t.advance(200)
-        await t.settled()
     [published] = spans.published
     assert published.context is not None
     assert [linked(span) for span in spans.delivered] == [set(), *[{published.context.span_id}] * 3]

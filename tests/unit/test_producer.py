@@ -324,11 +324,16 @@ async def test_a_publish_to_a_retired_group_goes_to_one_that_is_left(r: Rig) -> 
     assert [m.payload for m in found].count(b"late") == 40
 
 
-async def test_what_is_delayed_into_a_retired_group_is_placed_anew(r: Rig) -> None:
+async def retired(r: Rig) -> None:
+    """Let nine groups retire of the ten that the producer knows."""
     await r.topic("orders", 100, group_qps=10)
     await r.producer.publish_many("orders", [b"x"] * 10)  # it knows ten groups now
     await r.admin.update("orders", qps=10)
     await r.catalog.change("orders", changing.retired, expected=await r.catalog.get("orders"))
+
+
+async def test_what_is_delayed_into_a_retired_group_is_placed_anew(r: Rig) -> None:
+    await retired(r)
     ids = await asyncio.gather(*(r.producer.publish("orders", b"late", delay_ms=60_000) for _ in range(20)))
     assert {e.id for e in await r.store.lanes.waiting("orders/0")} == set(ids)
     lanes = await r.store.lanes.inspect([f"orders/{group}" for group in range(1, 10)])
@@ -336,11 +341,7 @@ async def test_what_is_delayed_into_a_retired_group_is_placed_anew(r: Rig) -> No
 
 
 async def test_what_cannot_be_taken_back_from_a_retired_group_is_not_said_to_be_published(r: Rig) -> None:
-    await r.topic("orders", 100, group_qps=10)
-    await r.producer.publish_many("orders", [b"x"] * 10)  # it knows ten groups now
-    await r.admin.update("orders", qps=10)
-    await r.catalog.change("orders", changing.retired, expected=await r.catalog.get("orders"))
-
+    await retired(r)
     r.store.lanes.inject("settle", before=errors.StoreUnavailable("out of reach"), of=lambda _: True, times=None)
     publishes = (r.producer.publish("orders", b"late", delay_ms=60_000) for _ in range(10))
     outcomes = await asyncio.gather(*publishes, return_exceptions=True)
@@ -355,10 +356,7 @@ async def test_what_was_perhaps_taken_back_from_a_retired_group_is_placed_anew_o
     look_breaks: bool,
 ) -> None:
     async with rig() as r:
-        await r.topic("orders", 100, group_qps=10)
-        await r.producer.publish_many("orders", [b"x"] * 10)  # it knows ten groups now
-        await r.admin.update("orders", qps=10)
-        await r.catalog.change("orders", changing.retired, expected=await r.catalog.get("orders"))
+        await retired(r)
 
         async def database_goes() -> None:
             r.db.down = not look_breaks

@@ -68,6 +68,14 @@ class Bench:
         assert isinstance(found, LaneClaimed)
         return [decode(body) for _, body in found.entries]
 
+    async def of_the_lane(self, id_: str) -> Message:
+        """An entry of the lane, claimed for the first time."""
+        await self.store.real.lanes.add([LaneAdd("t/0", id_, self.body(id_), 1)])
+        [m] = await self.claimed()
+        m.offset, m.attempt = -1, 1
+        self.group.lane_out += 1
+        return m
+
     def body(self, id_: str) -> bytes:
         return encode_retry(Message(id_, b"x"))
 
@@ -171,9 +179,7 @@ async def test_a_stale_owner_buries_nothing(b: Bench) -> None:
 
 
 async def test_adds_that_find_no_room_do_not_keep_verdicts_from_making_room(b: Bench) -> None:
-    await b.store.real.lanes.add([LaneAdd("t/0", "of the lane", b.body("of the lane"), 1)])
-    [m] = await b.claimed()
-    m.offset = -1
+    m = await b.of_the_lane("of the lane")
     b.store.lanes.fail(errors.StoreFull("no room"), "add")
     b.settler.failed(b.group, b.started("of the log"), ValueError())
     await asyncio.sleep(3)
@@ -197,10 +203,21 @@ async def in_slot(b: Bench) -> tuple[slot_store.Slot, Message]:
     return slot, m
 
 
+async def held(b: Bench) -> tuple[OwnedSlot, Message]:
+    """The group's slot, and the claimed member in it that the host holds."""
+    _, m = await in_slot(b)
+    assert b.group.slot is not None
+    b.group.slot.hold([b"x"])
+    return b.group.slot, m
+
+
+LATER = errors.Retry("later", after_s=5)
+
+
 async def test_a_member_whose_slot_has_a_newer_owner_does_not_rest(b: Bench) -> None:
     slot, m = await in_slot(b)
     await b.store.real.sorted.claim([slot_store.SlotClaim(slot, 0, EPOCH + 1, 0)], 1)
-    b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+    b.settler.failed(b.group, m, LATER)
     await b.settler.idle()
     assert b.lost == [b.group]
     [state] = await b.store.real.sorted.inspect([slot], 1_000)
@@ -210,7 +227,7 @@ async def test_a_member_whose_slot_has_a_newer_owner_does_not_rest(b: Bench) -> 
 async def test_a_member_rests_once_also_if_the_answer_was_lost(b: Bench) -> None:
     slot, m = await in_slot(b)
     b.store.sorted.lose("settle")
-    b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+    b.settler.failed(b.group, m, LATER)
     await b.settler.idle()
     rest_ms = int(b.clock.now() * 1000) + 5_000
     assert [address for address, _ in b.due] == [slot.address]
@@ -224,15 +241,10 @@ async def test_a_member_rests_once_also_if_the_answer_was_lost(b: Bench) -> None
 
 
 async def test_a_failure_whose_entry_the_store_has_forgotten_is_put_into_the_lane_again(b: Bench) -> None:
-    for id_ in ("retried", "dead"):
-        await b.store.real.lanes.add([LaneAdd("t/0", id_, b.body(id_), 1)])
-    found = {m.id: m for m in await b.claimed()}
-    for id_, m in found.items():  # the store comes back without them
-        m.offset, m.attempt = -1, 1
-        await b.store.real.lanes.settle([LaneSettle("t/0", id_, LaneVerdict.ACK, EPOCH)])
-    b.group.lane_out = 2
-    b.settler.failed(b.group, found["retried"], ValueError("once"))
-    b.settler.failed(b.group, found["dead"], errors.Reject("never"))
+    for id_, failure in (("retried", ValueError("once")), ("dead", errors.Reject("never"))):
+        m = await b.of_the_lane(id_)
+        await b.store.real.lanes.settle([LaneSettle("t/0", id_, LaneVerdict.ACK, EPOCH)])  # the store has lost it
+        b.settler.failed(b.group, m, failure)
     await b.settler.idle()
     assert (b.group.lane_out, sorted(b.settled)) == (0, ["dead", "retried"])
     [state] = await b.store.lanes.inspect(["t/0"])
@@ -285,10 +297,7 @@ async def test_a_move_whose_answer_was_lost_is_not_repeated_once_its_entry_was_c
 
 
 async def test_a_retry_whose_answer_was_lost_is_not_repeated_on_the_next_claim_of_its_entry(b: Bench) -> None:
-    await b.store.real.lanes.add([LaneAdd("t/0", "a", b.body("a"), 1)])
-    [m] = await b.claimed()
-    m.offset, m.attempt = -1, 1
-    b.group.lane_out = 1
+    m = await b.of_the_lane("a")
     b.store.lanes.lose("settle")
     b.settler.failed(b.group, m, ValueError())
     await asyncio.sleep(0.1)
@@ -304,12 +313,12 @@ async def test_a_retry_whose_answer_was_lost_is_not_repeated_on_the_next_claim_o
     assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)]
 
 
-@pytest.mark.parametrize("failure", [ValueError("once"), errors.Reject("never")])
+FAILURES = pytest.mark.parametrize("failure", [ValueError("once"), errors.Reject("never")])
+
+
+@FAILURES
 async def test_what_an_operator_took_after_an_answer_was_lost_is_not_added_again(b: Bench, failure: Exception) -> None:
-    await b.store.real.lanes.add([LaneAdd("t/0", "a", b.body("a"), 1)])
-    [m] = await b.claimed()
-    m.offset, m.attempt = -1, 1
-    b.group.lane_out = 1
+    m = await b.of_the_lane("a")
     b.store.lanes.lose("settle")
     b.settler.failed(b.group, m, failure)
     await asyncio.sleep(0.1)
@@ -321,7 +330,7 @@ async def test_what_an_operator_took_after_an_answer_was_lost_is_not_added_again
     assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)], "it does not stand again"
 
 
-@pytest.mark.parametrize("failure", [ValueError("once"), errors.Reject("never")])
+@FAILURES
 @pytest.mark.parametrize("repeats", [1, 2])
 async def test_what_an_operator_took_after_the_answer_of_its_move_was_lost_stays_away(
     b: Bench, failure: Exception, repeats: int
@@ -338,7 +347,7 @@ async def test_what_an_operator_took_after_the_answer_of_its_move_was_lost_stays
     assert (b.settler.retried, b.settler.dead, trail.events) == (0, 0, [])
 
 
-@pytest.mark.parametrize("failure", [ValueError("once"), errors.Reject("never")])
+@FAILURES
 async def test_a_message_is_not_lost_to_the_recall_of_an_earlier_message_of_its_id(
     b: Bench, failure: Exception
 ) -> None:
@@ -400,13 +409,7 @@ async def test_a_call_that_breaks_or_is_cancelled_leaves_no_message_unsettled(br
 
 
 async def test_a_call_that_breaks_late_settles_no_message_twice(b: Bench) -> None:
-    found = []
-    for id_ in ("fails", "vanished"):
-        await b.store.real.lanes.add([LaneAdd("t/0", id_, b.body(id_), 1)])
-        [m] = await b.claimed()
-        m.offset, m.attempt = -1, 1
-        found.append(m)
-    b.group.lane_out = 2
+    found = [await b.of_the_lane(id_) for id_ in ("fails", "vanished")]
     real = b.settler._lanes
 
     async def settle(settles: list[LaneSettle]) -> list[Any]:
@@ -427,14 +430,6 @@ async def test_a_call_that_breaks_late_settles_no_message_twice(b: Bench) -> Non
     assert (sorted(b.settled), b.group.lane_out) == (["fails", "vanished"], 0)
 
 
-def held(b: Bench) -> OwnedSlot:
-    """The group's slot, of which the host holds the claimed member."""
-    owned = b.group.slot
-    assert owned is not None
-    owned.hold([b"x"])
-    return owned
-
-
 @contextlib.contextmanager
 def calls_that_break(b: Bench) -> Iterator[None]:
     """The store carries out each verdict on members, and then the call breaks."""
@@ -450,28 +445,26 @@ def calls_that_break(b: Bench) -> Iterator[None]:
 
 
 async def test_a_verdict_in_doubt_waits_for_a_recovery_that_still_counts_its_member_as_held(b: Bench) -> None:
-    slot, m = await in_slot(b)
-    owned = held(b)
+    owned, m = await held(b)
     owned.suspect.add(m.token // 1000)
     owned.claiming = True  # the recovery is under way
     b.store.sorted.fail(errors.OutcomeUnknown("the answer was lost"), "settle")
-    b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+    b.settler.failed(b.group, m, LATER)
     await asyncio.sleep(3)
     assert owned.unsure == 1
     owned.suspect.clear()
     owned.claiming = False
     b.store.sorted.heal()
     await b.settler.idle()
-    [state] = await b.store.real.sorted.inspect([slot], 1_000)
+    [state] = await b.store.real.sorted.inspect([owned.slot], 1_000)
     assert (state.prepared, state.resting) == (1, 1)
     assert (b.settler.retried, owned.unsure, owned.held) == (1, 0, {})
 
 
 async def test_a_verdict_that_needs_no_repeat_is_told_of_once_and_forgotten(b: Bench) -> None:
-    _, m = await in_slot(b)
-    owned = held(b)
+    owned, m = await held(b)
     b.store.sorted.lose("settle")
-    b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+    b.settler.failed(b.group, m, LATER)
     await asyncio.sleep(0.5)
     owned.suspect.add(m.token // 1000)  # the answer of a claim was lost as well
     await b.settler.idle()
@@ -481,9 +474,8 @@ async def test_a_verdict_that_needs_no_repeat_is_told_of_once_and_forgotten(b: B
 
 async def test_a_verdict_whose_call_broke_is_in_doubt() -> None:
     b = Bench()
-    _, m = await in_slot(b)
-    owned = held(b)
-    b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+    owned, m = await held(b)
+    b.settler.failed(b.group, m, LATER)
     with calls_that_break(b), pytest.raises(errors.InvalidMessage):
         await b.settler.settle()
     assert owned.unsure == 1, "nothing may be claimed before the repeat"
@@ -494,8 +486,7 @@ async def test_a_verdict_whose_call_broke_is_in_doubt() -> None:
 
 async def test_an_acknowledgement_whose_call_broke_is_in_doubt_until_it_is_repeated() -> None:
     b = Bench()
-    slot, m = await in_slot(b)
-    owned = held(b)
+    owned, m = await held(b)
     b.settler.acknowledge(b.group, m)
     with calls_that_break(b), pytest.raises(errors.InvalidMessage):
         await b.settler.members.run()
@@ -503,5 +494,5 @@ async def test_an_acknowledgement_whose_call_broke_is_in_doubt_until_it_is_repea
     async with b.settling():
         await b.settler.idle()
     assert (owned.unsure, owned.held, b.acknowledged) == (0, {}, 1)
-    [state] = await b.store.real.sorted.inspect([slot], 1_000)
+    [state] = await b.store.real.sorted.inspect([owned.slot], 1_000)
     assert (state.waiting, state.prepared) == (0, 0)
