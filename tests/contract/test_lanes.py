@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 from target import Can, Target
 
 from emq.runtime import errors
 from emq.runtime.environment import Environment
-from emq.storage.durability import Durability
 from emq.storage.lane_store import DeadEntry, LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict
 from emq.storage.log_store import Read, Trim
 from emq.storage.store import Store
@@ -191,23 +190,6 @@ async def test_any_bytes_and_ids_come_back_as_they_went_in(store: Store, target:
     assert {letter.id: (letter.body, letter.reason) for letter in letters} == {
         id_: (body, f"é{id_}") for id_, body in entries.items()
     }
-
-
-@pytest.mark.parametrize("durability", Durability)
-async def test_every_durability_is_taken(
-    store: Store, target: Target, durability: Durability, needs: Callable[[Can], None]
-) -> None:
-    if durability is Durability.REPLICATED:
-        needs(Can.REPLICATE)
-    assert await store.lanes.add([LaneAdd(target.slot(), "a", b"", NOW)], durability) == [True]
-
-
-async def test_empty_calls_answer_nothing(store: Store) -> None:
-    sorted_ = store.lanes
-    answers: list[Sequence[object]] = [await sorted_.add([]), await sorted_.claim([], NOW), await sorted_.settle([])]
-    assert answers == [[], [], []]
-    assert await sorted_.recover([]) == []
-    assert await sorted_.inspect([]) == []
 
 
 async def test_verdicts_move_entries(store: Store, target: Target) -> None:

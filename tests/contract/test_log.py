@@ -11,7 +11,9 @@ from target import Can, Target, ends, put_one, read_all, read_one
 from emq.runtime import errors
 from emq.runtime.environment import Environment
 from emq.storage.durability import Durability
+from emq.storage.lane_store import LaneAdd
 from emq.storage.log_store import Batch, Put, Read, Trim
+from emq.storage.slot_store import Keep, SlotAdd, SlotKind
 from emq.storage.store import Store
 
 MANY = 2000
@@ -67,7 +69,7 @@ async def test_one_call_may_name_thousands_of_queues(store: Store, target: Targe
 
 
 @pytest.mark.parametrize("durability", Durability)
-async def test_every_durability_is_taken(
+async def test_every_durability_is_taken_in_every_part(
     store: Store, target: Target, durability: Durability, needs: Callable[[Can], None]
 ) -> None:
     if durability is Durability.REPLICATED:
@@ -75,11 +77,18 @@ async def test_every_durability_is_taken(
     (answer,) = await store.log.put([Put(target.queue(), [b"a"])], durability)
     assert not isinstance(answer, Exception)
     assert await store.log.get(target.queue(), answer[0]) == b"a"
+    assert await store.lanes.add([LaneAdd(target.slot(), "a", b"", 0)], durability) == [True]
+    member = SlotAdd(target.sorted_slot(SlotKind.PRIORITY), b"x", 17, Keep.LAST)
+    assert await store.sorted.add([member], durability) == [True]
 
 
-async def test_empty_calls_answer_nothing(store: Store) -> None:
-    log = store.log
+async def test_empty_calls_answer_nothing_in_every_part(store: Store) -> None:
+    log, lanes, slots = store.log, store.lanes, store.sorted
     assert [*await log.put([]), *await log.read([]), *await log.bounds([]), *await log.trim([])] == []
+    assert [*await lanes.add([]), *await lanes.claim([], 1), *await lanes.settle([])] == []
+    assert [*await lanes.recover([]), *await lanes.inspect([])] == []
+    assert [*await slots.add([]), *await slots.claim([], 1), *await slots.settle([])] == []
+    assert [*await slots.recover([], 1), *await slots.inspect([], 1)] == []
 
 
 async def test_get_finds_nothing_where_nothing_is(store: Store, target: Target) -> None:

@@ -50,6 +50,15 @@ async def seen(store: Store, queue: str, *bodies: bytes) -> tuple[int, list[Mark
     return found[-1][0] + 1, [marks.of(offset, body) for offset, body in found]
 
 
+async def seen_and_lost(store: Store, target: Target, count: int = 3) -> tuple[str, int, list[Mark]]:
+    """A queue of eight messages that its owner has seen, of which the last are gone."""
+    queue = target.queue()
+    position, known = await seen(store, queue, *(b"%d" % i for i in range(8)))
+    if count:
+        await forget_last(target, store, queue, count)
+    return queue, position, known
+
+
 async def ask(store: Store, queue: str, start: int, mark: Mark | None, epoch: int | None = 1) -> object:
     (answer,) = await store.log.read([Read(queue, start, 100, epoch, mark)])
     return answer
@@ -61,17 +70,13 @@ def bodies_of(answer: object) -> Sequence[bytes]:
 
 
 async def test_an_owner_is_told_that_a_message_it_has_read_is_gone(store: Store, target: Target) -> None:
-    queue = target.queue()
-    position, known = await seen(store, queue, *(b"%d" % i for i in range(8)))
-    await forget_last(target, store, queue, 3)
+    queue, position, known = await seen_and_lost(store, target)
     assert isinstance(await ask(store, queue, position, known[-1]), errors.MessagesLost)
     assert isinstance(await ask(store, queue, known[4].offset + 1, known[4]), Batch), "what is older is there"
 
 
 async def test_it_is_told_also_when_new_messages_have_taken_the_offsets(store: Store, target: Target) -> None:
-    queue = target.queue()
-    position, known = await seen(store, queue, *(b"%d" % i for i in range(8)))
-    await forget_last(target, store, queue, 3)
+    queue, position, known = await seen_and_lost(store, target)
     await put_one(store.log, queue, *(b"new %d" % i for i in range(9)))
     assert isinstance(await ask(store, queue, position, known[-1]), errors.MessagesLost)
     found = await read_all(store.log, queue, 9, known[4].offset + 1)
@@ -79,9 +84,7 @@ async def test_it_is_told_also_when_new_messages_have_taken_the_offsets(store: S
 
 
 async def test_nothing_is_dropped_on_the_word_of_who_has_seen_what_is_gone(store: Store, target: Target) -> None:
-    queue = target.queue()
-    position, known = await seen(store, queue, *(b"%d" % i for i in range(8)))
-    await forget_last(target, store, queue, 3)
+    queue, position, known = await seen_and_lost(store, target)
     await put_one(store.log, queue, *(b"new %d" % i for i in range(9)))
     (answer,) = await store.log.trim([Trim(queue, position, 1, mark=known[-1])])
     assert isinstance(answer, errors.MessagesLost)
@@ -89,8 +92,7 @@ async def test_nothing_is_dropped_on_the_word_of_who_has_seen_what_is_gone(store
 
 
 async def test_a_message_that_was_dropped_proves_nothing(store: Store, target: Target) -> None:
-    queue = target.queue()
-    position, known = await seen(store, queue, *(b"%d" % i for i in range(8)))
+    queue, position, known = await seen_and_lost(store, target, 0)
     assert await store.log.trim([Trim(queue, position, 1, mark=known[-1])]) == [False]
     await put_one(store.log, queue, b"next")
     (found,) = await read_all(store.log, queue, 1, position)
@@ -99,8 +101,7 @@ async def test_a_message_that_was_dropped_proves_nothing(store: Store, target: T
 
 
 async def test_one_whose_messages_are_there_reads_on_and_is_woken(store: Store, target: Target) -> None:
-    queue = target.queue()
-    _, known = await seen(store, queue, *(b"%d" % i for i in range(8)))
+    queue, _, known = await seen_and_lost(store, target, 0)
     batch = await ask(store, queue, known[5].offset + 1, known[5])
     assert bodies_of(batch)[-1:] == [b"7"] or target.name == "put_get"
     (answer,) = await store.log.trim([Trim(queue, known[5].offset, 1, mark=known[-1])])
@@ -134,8 +135,7 @@ async def test_a_start_beyond_the_tail_is_refused_to_owners(
 
 
 async def test_an_owner_that_has_read_nothing_knows_a_queue_by_what_was_dropped(store: Store, target: Target) -> None:
-    queue = target.queue()
-    position, _ = await seen(store, queue, *(b"%d" % i for i in range(8)))
+    queue, position, _ = await seen_and_lost(store, target, 0)
     for head in (position - 3, position + 20):  # a message is where one was dropped; the queue ends before that
         assert isinstance(await ask(store, queue, head, marks.dropped(head)), errors.MessagesLost)
     await store.log.trim([Trim(queue, position, 1)])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from slot_user import APART_TIME, NOW, SECOND, STORES, TIMES, SlotUser, nth
-from target import Can, Target
+from target import Target
 
 from emq.runtime import errors
 from emq.runtime.environment import Environment
-from emq.storage.durability import Durability
 from emq.storage.lane_store import LaneAdd, LaneState
 from emq.storage.slot_store import (
     RETRIES,
@@ -163,25 +161,6 @@ async def test_any_bytes_come_back_as_they_went_in(user: SlotUser) -> None:
         assert await user.die(entry, f"é '{n}'\n")
     dead = {each.member: (each.body, each.note, each.reason) for each in await user.dead()}
     assert dead == {m: (body, note, f"é '{n}'\n") for n, (m, body, note) in enumerate(expected)}
-
-
-@pytest.mark.parametrize("durability", Durability)
-async def test_every_durability_is_taken(
-    store: Store, target: Target, durability: Durability, needs: Callable[[Can], None]
-) -> None:
-    if durability is Durability.REPLICATED:
-        needs(Can.REPLICATE)
-    user = SlotUser(store, target.sorted_slot(PRIORITY))
-    assert await user.sorted.add([SlotAdd(user.slot, b"x", 17, Keep.LAST)], durability) == [True]
-
-
-async def test_empty_calls_answer_nothing(store: Store, target: Target) -> None:
-    asked = SlotUser(store, target.sorted_slot(PRIORITY)).sorted
-    assert await asked.add([]) == []
-    assert await asked.claim([], NOW) == []
-    assert await asked.settle([]) == []
-    assert await asked.recover([], NOW) == []
-    assert await asked.inspect([], NOW) == []
 
 
 async def test_a_full_slot_refuses_new_members_and_still_merges(user: SlotUser) -> None:

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
 import pytest
-from slot_user import NOW, PRIORITIES, SECOND, STORES, SlotUser, nth, refused
+from slot_user import NOW, PRIORITIES, SECOND, STORES, SlotUser, nth
 from target import Target, Watcher, settle_down, watching
 
-from emq.runtime.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.slot_store import Entry, Keep, SlotAdd, SlotClaim, SlotClaimed, SlotKind, SlotVerdict
 from emq.storage.store import Store
@@ -195,29 +194,6 @@ async def test_a_slot_that_nobody_claimed_wakes_nobody(user: SlotUser, quiet: Ca
     await quiet()
 
 
-async def test_the_wake_up_goes_to_the_instance_that_claimed_last(
-    store: Store, other: Store, target: Target, user: SlotUser, watcher: Watcher, quiet: Callable[[], Awaitable[None]]
-) -> None:
-    successor = SlotUser(other, user.slot, epoch=2)
-    async with watching(other, target.queue("high", CANARY - 1)) as right:
-        await user.claims()
-        await successor.claims()
-        # What a stale owner asks is refused, and takes the wake-up from nobody.
-        assert refused(await store.sorted.claim([SlotClaim(user.slot, 1, 1, NOW)], NOW)) == [True]
-        await user.fill(b"x")
-        await right.wakes(user.slot.address)
-        await quiet()
-
-
-async def test_the_environments_do_not_wake_each_other(
-    opened: Target, user: SlotUser, quiet: Callable[[], Awaitable[None]]
-) -> None:
-    sandbox = SlotUser(await opened.open(Environment.SANDBOX), user.slot)
-    await user.claims()
-    await sandbox.fill(b"x")
-    await quiet()
-
-
 async def test_a_claim_and_an_add_that_race_leave_no_message_unseen(
     store: Store, other: Store, user: SlotUser, watcher: Watcher
 ) -> None:
@@ -243,19 +219,6 @@ async def test_one_call_arms_and_wakes_many_slots(
     assert sorted(watcher.woken) == sorted(addresses)
     watcher.forget()
     await quiet()
-
-
-async def test_what_woke_while_nobody_watched_is_told_to_the_next_watcher(store: Store, user: SlotUser) -> None:
-    await user.claims()
-    await user.fill(b"x")
-    watcher = Watcher(store)
-    task = asyncio.create_task(watcher.run())
-    try:
-        told = user.slot.address
-        await watcher.until(lambda: watcher.sweeps > 0 or told in watcher.woken, "a sweep or the address")
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_slot_and_the_lane_of_its_name_wake_by_names_of_their_own(

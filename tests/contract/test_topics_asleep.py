@@ -17,11 +17,19 @@ from emq.storage.answers import served
 from emq.storage.log_store import Put
 from emq.storage.store import Store
 from emq.topics import opening
-from emq.topics.families import Bounds
 from emq.topics.model import State, Topic, TopicOptions
+
+pytestmark = pytest.mark.usefixtures("sealed")
 
 WAYS = ["own", "plain"]
 """A topic of a family with a setting of its own, and a topic of no family."""
+
+
+@pytest.fixture
+async def place(place: Place) -> Place:
+    """Its family has one priority."""
+    await place.create(priorities=("only",))
+    return place
 
 
 async def asleep(place: Place, way: str, name: str = "") -> str:
@@ -42,9 +50,8 @@ async def asleep(place: Place, way: str, name: str = "") -> str:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_topic_with_a_row_sleeps_and_the_first_publish_wakes_it_with_its_settings(
-    place: Place, sealed: None, way: str
+    place: Place, way: str
 ) -> None:
-    await place.create(priorities=("only",))
     before = await place.catalog.version()
     name = await asleep(place, way)
     slept = await place.catalog.get(name)
@@ -67,10 +74,7 @@ async def test_a_topic_with_a_row_sleeps_and_the_first_publish_wakes_it_with_its
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_change_of_a_topic_that_sleeps_leaves_it_asleep_and_tells_nobody(
-    place: Place, sealed: None, way: str
-) -> None:
-    await place.create(priorities=("only",))
+async def test_a_change_of_a_topic_that_sleeps_leaves_it_asleep_and_tells_nobody(place: Place, way: str) -> None:
     name = await asleep(place, way)
     version = await place.catalog.version()
     for qps in range(1, 100):  # more numbers of groups than a topic has at a time
@@ -95,8 +99,7 @@ async def test_a_change_of_a_topic_that_sleeps_leaves_it_asleep_and_tells_nobody
     assert (woken.state, woken.qps, woken.active_groups, woken.groups) == (State.PAUSED, 30.0, 1, 1)
 
 
-async def test_a_family_changes_those_that_sleep_and_a_row_that_says_nothing_goes(place: Place, sealed: None) -> None:
-    await place.create(priorities=("only",))
+async def test_a_family_changes_those_that_sleep_and_a_row_that_says_nothing_goes(place: Place) -> None:
     name, other = await asleep(place, "own"), await asleep(place, "own", "other")
     await place.families.set(place.family, {"max_length": 77, "qps": 60.0})
     slept = await place.catalog.get(name)
@@ -117,10 +120,8 @@ async def test_a_family_changes_those_that_sleep_and_a_row_that_says_nothing_goe
         await place.catalog.get(other)
 
 
-async def test_topics_that_sleep_count_against_no_stranger_and_wake_in_a_full_family(
-    place: Place, sealed: None
-) -> None:
-    await place.create(priorities=("only",), bounds=Bounds(max_topics=1))
+async def test_topics_that_sleep_count_against_no_stranger_and_wake_in_a_full_family(place: Place) -> None:
+    await place.families.set(place.family, {}, {"max_topics": 1})
     name = await asleep(place, "own")
     await place.producer.publish(f"{place.prefix}stranger", b"")
     with pytest.raises(errors.FamilyFull):
@@ -130,11 +131,8 @@ async def test_topics_that_sleep_count_against_no_stranger_and_wake_in_a_full_fa
 
 
 @pytest.mark.parametrize("way", ["update", "put_many"])
-async def test_a_topic_that_is_to_sleep_no_more_wakes_at_once_and_takes_messages(
-    place: Place, sealed: None, way: str
-) -> None:
+async def test_a_topic_that_is_to_sleep_no_more_wakes_at_once_and_takes_messages(place: Place, way: str) -> None:
     """Nobody takes such a topic for one that was left half asleep, so a later publish must not find it sealed."""
-    await place.create(priorities=("only",))
     name = await asleep(place, "plain")
     slept = await place.catalog.get(name)
     if way == "update":
@@ -153,7 +151,7 @@ async def test_a_topic_that_is_to_sleep_no_more_wakes_at_once_and_takes_messages
 
 @pytest.mark.parametrize("opener", ["change", "creation", "publisher"])
 async def test_what_is_open_is_awake_although_it_fell_asleep_just_before_it_was_opened(
-    place: Place, sealed: None, monkeypatch: pytest.MonkeyPatch, opener: str
+    place: Place, monkeypatch: pytest.MonkeyPatch, opener: str
 ) -> None:
     """Else a message of somebody who has not heard of it would lie there, and nobody would start it."""
     name = f"{place.prefix[:-1]}-plain"
@@ -185,8 +183,7 @@ async def test_what_is_open_is_awake_although_it_fell_asleep_just_before_it_was_
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_topic_that_sleeps_is_deleted_and_wakes_no_more(place: Place, sealed: None, way: str) -> None:
-    await place.create(priorities=("only",))
+async def test_a_topic_that_sleeps_is_deleted_and_wakes_no_more(place: Place, way: str) -> None:
     name = await asleep(place, way)
     version, before_s = await place.catalog.version(), SystemClock().now()
     assert await place.admin.delete(name) == 0
@@ -205,8 +202,7 @@ async def test_a_topic_that_sleeps_is_deleted_and_wakes_no_more(place: Place, se
     assert is_late or new.timeline[-1].since_s >= before_s + 1
 
 
-async def test_a_publish_at_the_moment_of_a_deletion_wakes_the_topic(place: Place, sealed: None) -> None:
-    await place.create(priorities=("only",))
+async def test_a_publish_at_the_moment_of_a_deletion_wakes_the_topic(place: Place) -> None:
     name, forget = await asleep(place, "own"), place.catalog.families.forget
 
     async def after_a_publish(*args: object) -> set[str]:
@@ -220,10 +216,7 @@ async def test_a_publish_at_the_moment_of_a_deletion_wakes_the_topic(place: Plac
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_topic_that_wakes_at_once_starts_nothing_until_every_host_knows(
-    place: Place, sealed: None, way: str
-) -> None:
-    await place.create(priorities=("only",))
+async def test_a_topic_that_wakes_at_once_starts_nothing_until_every_host_knows(place: Place, way: str) -> None:
     before_s = SystemClock().now()
     name = await asleep(place, way)
     await place.producer.publish(name, b"")
@@ -232,8 +225,7 @@ async def test_a_topic_that_wakes_at_once_starts_nothing_until_every_host_knows(
     assert then.since_s >= before_s + 1
 
 
-async def test_a_topic_that_sleeps_wakes_when_another_one_names_it_as_its_budget(place: Place, sealed: None) -> None:
-    await place.create(priorities=("only",))
+async def test_a_topic_that_sleeps_wakes_when_another_one_names_it_as_its_budget(place: Place) -> None:
     for i, named in enumerate((await asleep(place, "plain"), await asleep(place, "own"))):
         below = Topic(f"{place.prefix[:-1]}-below{i}", 5.0, options=TopicOptions(budget=named))
         await place.admin.create([below])
@@ -244,11 +236,8 @@ async def test_a_topic_that_sleeps_wakes_when_another_one_names_it_as_its_budget
     assert await place.live() == 1
 
 
-async def test_a_row_that_is_found_asleep_after_a_loss_of_the_database_takes_its_messages_along(
-    place: Place, sealed: None
-) -> None:
+async def test_a_row_that_is_found_asleep_after_a_loss_of_the_database_takes_its_messages_along(place: Place) -> None:
     """The database forgets that a topic woke. Its queues are open, and whoever publishes wakes it again."""
-    await place.create(priorities=("only",))
     name = await asleep(place, "own")
     slept = await place.catalog.get(name)
     await place.producer.publish(name, b"1")
@@ -259,9 +248,8 @@ async def test_a_row_that_is_found_asleep_after_a_loss_of_the_database_takes_its
     assert (woken.asleep_s, sum(b.tail - b.head for b in bounds)) == (0.0, 2)
 
 
-async def test_a_host_with_an_older_picture_of_a_topic_does_not_put_it_to_sleep(place: Place, sealed: None) -> None:
+async def test_a_host_with_an_older_picture_of_a_topic_does_not_put_it_to_sleep(place: Place) -> None:
     """The topic may have groups by now that the host does not count."""
-    await place.create(priorities=("only",))
     name = f"{place.prefix}a"
     older = await place.producer.topic(name)
     await place.families.set(place.family, {"qps": 500.0})
@@ -280,9 +268,7 @@ async def test_a_host_with_an_older_picture_of_a_topic_does_not_put_it_to_sleep(
     assert isinstance(answer, errors.QueueSealed)
 
 
-async def test_a_topic_whose_host_died_putting_it_to_sleep_is_open_once_it_may_not_sleep_any_more(
-    place: Place, sealed: None
-) -> None:
+async def test_a_topic_whose_host_died_putting_it_to_sleep_is_open_once_it_may_not_sleep_any_more(place: Place) -> None:
     name = f"{place.prefix}plain"
     await place.admin.create([Topic(name, 5.0, priorities=("only",), options=TopicOptions(idle_s=60.0))])
     topic = await place.catalog.get(name)

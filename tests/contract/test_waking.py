@@ -12,6 +12,7 @@ from emq.runtime import errors
 from emq.runtime.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.storage.log_store import Batch, Put, Read
+from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotClaimed, SlotKind
 from emq.storage.store import Store
 
 NOW = 1_700_000_000_000
@@ -23,6 +24,11 @@ async def exhaust(store: Store, *queues: str, epoch: int = 1) -> None:
         batch = await read_one(store.log, queue, store.log.first_offset, epoch=epoch)
         while not batch.exhausted:
             batch = await read_one(store.log, queue, batch.next, epoch=epoch)
+
+
+async def arm_slot(store: Store, slot: Slot, epoch: int = 1) -> None:
+    (claimed,) = await store.sorted.claim([SlotClaim(slot, 1, epoch, NOW)], NOW)
+    assert isinstance(claimed, SlotClaimed)
 
 
 async def arm(store: Store, slot: str, epoch: int = 1, limit: int = 1) -> LaneClaimed:
@@ -118,14 +124,17 @@ async def test_a_read_cut_short_by_the_byte_limit_does_not_arm(store: Store, tar
 
 
 async def test_what_woke_while_nobody_watched_is_told_to_the_next_watcher(store: Store, target: Target) -> None:
+    slot = target.sorted_slot(SlotKind.PRIORITY)
     await exhaust(store, target.queue())
     await arm(store, target.slot(1))
+    await arm_slot(store, slot)
     await put_one(store.log, target.queue(), b"a")
     await store.lanes.add([LaneAdd(target.slot(1), "x", b"", NOW)])
+    await store.sorted.add([SlotAdd(slot, b"x", 100, Keep.LAST)])
     watcher = Watcher(store)
     task = asyncio.create_task(watcher.run())
     try:
-        told = {target.queue(), target.slot(1)}
+        told = {target.queue(), target.slot(1), slot.address}
         await watcher.until(lambda: watcher.sweeps > 0 or told <= set(watcher.woken), "a sweep or the names")
     finally:
         task.cancel()
@@ -145,19 +154,25 @@ async def test_the_wake_up_goes_to_the_instance_that_armed_last(
 ) -> None:
     needs(Can.DIRECT_WAKEUPS)
     one, two = target.queue("high", 8), target.queue("high", 9)
+    slot = target.sorted_slot(SlotKind.PRIORITY)
     async with watching(store, one) as left, watching(other, two) as right:
         await exhaust(store, target.queue(), epoch=1)
         await arm(store, target.slot(1), epoch=1)
+        await arm_slot(store, slot, epoch=1)
         await exhaust(other, target.queue(), epoch=2)
         await arm(other, target.slot(1), epoch=2)
+        await arm_slot(other, slot, epoch=2)
         # What a stale owner asks is refused, and takes the wake-up from nobody.
         (stale,) = await store.log.read([Read(target.queue(), store.log.first_offset, 10, 1)])
         assert isinstance(stale, errors.NotOwner)
         (refused,) = await store.lanes.claim([LaneClaim(target.slot(1), 1, 1)], NOW)
         assert isinstance(refused, errors.NotOwner)
+        (stale_claim,) = await store.sorted.claim([SlotClaim(slot, 1, 1, NOW)], NOW)
+        assert isinstance(stale_claim, errors.NotOwner)
         await put_one(store.log, target.queue(), b"a")
         await store.lanes.add([LaneAdd(target.slot(1), "x", b"", NOW)])
-        await right.wakes(target.queue(), target.slot(1))
+        await store.sorted.add([SlotAdd(slot, b"x", 100, Keep.LAST)])
+        await right.wakes(target.queue(), target.slot(1), slot.address)
         await settle_down(store, left, one)
         assert left.woken == []
 
@@ -167,12 +182,14 @@ async def test_the_environments_do_not_wake_each_other(
 ) -> None:
     needs(Can.MANY_INSTANCES)
     sandbox = await opened.open(Environment.SANDBOX)
-    canary = opened.queue("high", 9)
+    canary, slot = opened.queue("high", 9), opened.sorted_slot(SlotKind.PRIORITY)
     async with watching(store, canary) as watcher:
         await exhaust(store, opened.queue())
         await arm(store, opened.slot(1))
+        await arm_slot(store, slot)
         await put_one(sandbox.log, opened.queue(), b"a")
         await sandbox.lanes.add([LaneAdd(opened.slot(1), "x", b"", NOW)])
+        await sandbox.sorted.add([SlotAdd(slot, b"x", 100, Keep.LAST)])
         await settle_down(store, watcher, canary)
         assert watcher.woken == []
 

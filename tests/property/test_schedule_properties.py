@@ -127,16 +127,6 @@ def test_due_times_are_exact_multiples_and_repeats_are_counted(schedule: Schedul
 
 
 @settings(deadline=None)
-@given(schedules, st.integers(0, 100_000), st.integers(0, 100_000))
-def test_a_repeat_after_a_crash_gives_the_same_numbers_the_same_due_times(
-    schedule: Schedule, first: int, later: int
-) -> None:
-    before = dict(occurrences.fire(schedule, schedule.due_ms + first).occurrences)
-    after = dict(occurrences.fire(schedule, schedule.due_ms + first + later).occurrences)
-    assert all(before[number] == after[number] for number in before.keys() & after.keys())
-
-
-@settings(deadline=None)
 @given(schedules, waits)
 def test_the_state_survives_being_written_down(schedule: Schedule, pauses: list[int]) -> None:
     for _, fired in visits(schedule, pauses, 7):

@@ -59,23 +59,6 @@ class Model:
 
 
 @patient
-@given(periods, st.integers(1, 20), steps)
-def test_no_window_is_over_its_amount_wherever_it_begins(
-    per: Period, amount: int, wanted: list[tuple[int, int]]
-) -> None:
-    meter, starts, ms = meter_of(Limit("requests", amount, per), "UTC"), [], 0
-    for gap_ms, units in wanted:
-        ms += gap_ms
-        if meter.fits(units, ms / 1000):
-            meter.charge(units, ms / 1000)
-            starts.append((ms, units))
-    cell_s, n = CELLS[per]
-    for began_ms, _ in starts:
-        first = began_ms // (cell_s * 1000)
-        assert sum(units for ms, units in starts if 0 <= ms // (cell_s * 1000) - first < n) <= amount
-
-
-@patient
 @given(periods, st.integers(1, 20), st.lists(st.tuples(gaps_ms, st.integers(1, 4), st.integers(0, 100)), max_size=40))
 def test_debt_and_room_are_those_of_an_exact_recount(
     per: Period, amount: int, wanted: list[tuple[int, int, int]]

@@ -51,16 +51,6 @@ def test_the_shares_of_a_division_add_up_to_what_the_topic_may_start(
     assert [ceiling(g) for g in range(topic.groups)] == [math.ceil(division.quota(g)) for g in range(topic.groups)]
 
 
-@given(capacities, st.integers(1, 200), st.integers(0, 2_000_000_000), st.integers(1, 100_000))
-def test_over_any_run_of_seconds_a_group_gets_its_share_within_one_start(
-    qps: float, members: int, first: int, seconds: int
-) -> None:
-    share = Share(round(qps * MICRO), members * MICRO, (members - 1) * MICRO)
-    # Telescoping, so that the sum over a long run is cheap and exact.
-    total = (share.num * (first + seconds) + share.phase) // share.den - (share.num * first + share.phase) // share.den
-    assert abs(total - seconds * float(share)) < 1 + 1e-6
-
-
 @given(capacities, st.integers(1, 64), st.integers(0, 63), st.integers(0, 2_000_000_000))
 def test_the_next_second_of_a_share_is_the_first_that_allows_a_start(
     qps: float, members: int, position: int, second: int

@@ -72,6 +72,10 @@ class Kept:
         self.lease = Lease()
         self.keeper.bind(self.lease)
 
+    def go_on(self) -> None:
+        """Keep the clock until the test is over."""
+        self.task = asyncio.create_task(self.keeper.keep())
+
     @property
     def wrong_s(self) -> float:
         return (self.clock.now_us() - self.reference.now_us()) / 1e6
@@ -105,7 +109,7 @@ async def test_nothing_is_started_before_the_time_is_known_and_the_log_says_why(
     kept = Kept()
     kept.reference.down = True
     await kept.keeper.begin()
-    task = asyncio.create_task(kept.keeper.keep())
+    kept.go_on()
     await asyncio.sleep(5)
     assert not kept.starts
     assert "not known" in (kept.keeper.state().trouble or "")
@@ -114,13 +118,12 @@ async def test_nothing_is_started_before_the_time_is_known_and_the_log_says_why(
     await asyncio.sleep(1)
     assert kept.starts
     assert "the time is known again" in caplog.text
-    task.cancel()
 
 
 async def test_a_host_goes_on_without_the_database_until_its_clock_may_be_wrong_by_the_bound() -> None:
     kept = Kept()
     await kept.keeper.begin()
-    task = asyncio.create_task(kept.keeper.keep())
+    kept.go_on()
     kept.reference.down = True
     await asyncio.sleep(0.9 * BOUND_S / DRIFT)
     assert kept.starts
@@ -129,7 +132,6 @@ async def test_a_host_goes_on_without_the_database_until_its_clock_may_be_wrong_
     kept.reference.down = False
     await asyncio.sleep(INTERVAL_S + 1)
     assert kept.starts
-    task.cancel()
 
 
 async def test_the_shortest_round_trip_counts_and_one_that_is_too_long_tells_nothing() -> None:
@@ -139,7 +141,7 @@ async def test_the_shortest_round_trip_counts_and_one_that_is_too_long_tells_not
     assert not kept.starts
     assert abs(kept.wrong_s) <= 0.3 + 1e-3
     kept.reference.there_s = kept.reference.back_s = 0.002
-    task = asyncio.create_task(kept.keeper.keep())
+    kept.go_on()
     await asyncio.sleep(2 * INTERVAL_S)
     assert kept.starts
     assert abs(kept.wrong_s) < 0.005
@@ -147,7 +149,6 @@ async def test_the_shortest_round_trip_counts_and_one_that_is_too_long_tells_not
     await asyncio.sleep(20 * INTERVAL_S)
     assert abs(kept.wrong_s) < 0.005
     assert kept.starts
-    task.cancel()
 
 
 async def test_an_answer_is_taken_for_the_middle_of_its_round_trip() -> None:
@@ -162,7 +163,7 @@ async def test_a_host_whose_clock_jumps_forward_starts_nothing_in_the_second_in_
     """Who was in that second before may have had the same groups."""
     kept = Kept()
     await kept.keeper.begin()
-    task = asyncio.create_task(kept.keeper.keep())
+    kept.go_on()
     await asyncio.sleep(3.2)
     kept.reference.ahead_s += 10.4
     before = kept.clock.now()
@@ -175,7 +176,6 @@ async def test_a_host_whose_clock_jumps_forward_starts_nothing_in_the_second_in_
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.05)
     assert kept.starts
-    task.cancel()
 
 
 async def test_a_suspended_machine_has_lost_its_lease_and_its_second() -> None:
@@ -203,7 +203,7 @@ async def test_a_time_service_that_sets_the_clock_after_the_start_is_noticed_and
     kept = Kept(-HOUR_S)
     kept.reference.ahead_s = -HOUR_S
     await kept.keeper.begin()
-    task = asyncio.create_task(kept.keeper.keep())
+    kept.go_on()
     await asyncio.sleep(3)
     kept.machine.ahead_s = kept.reference.ahead_s = 0.0
     await asyncio.sleep(1)
@@ -211,7 +211,6 @@ async def test_a_time_service_that_sets_the_clock_after_the_start_is_noticed_and
     assert "has jumped by +3600.0 s" in caplog.text
     assert "leaves out 3600.0 s" in caplog.text
     assert kept.keeper.state().corrected_s == pytest.approx(HOUR_S, abs=0.01)
-    task.cancel()
 
 
 async def test_a_correction_neither_shortens_nor_lengthens_a_lease() -> None:
@@ -234,7 +233,7 @@ async def test_a_correction_neither_shortens_nor_lengthens_a_lease() -> None:
 async def test_a_kept_clock_never_goes_back_whatever_the_reference_does(jumps: list[tuple[float, float]]) -> None:
     kept = Kept()
     await kept.keeper.begin()
-    task = asyncio.create_task(kept.keeper.keep())
+    kept.go_on()
     last = kept.clock.now_us()
     for wait_s, by_s in jumps:
         kept.reference.ahead_s += by_s
@@ -242,7 +241,7 @@ async def test_a_kept_clock_never_goes_back_whatever_the_reference_does(jumps: l
             await asyncio.sleep(wait_s / 10)
             assert kept.clock.now_us() >= last
             last = kept.clock.now_us()
-    task.cancel()
+    kept.task.cancel()
 
 
 @given(
