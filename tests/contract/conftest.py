@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from family_place import Place
 from holey_store import HoleyClient
 from slot_user import VARIANT_NAMES, VARIANTS, SlotUser
-from target import EVERYTHING, PUT_GET, Can, Target
+from target import EVERYTHING, PUT_GET, Can, Needs, Target
 
 from emq.database import Database
 from emq.runtime.environment import Environment
@@ -87,7 +87,7 @@ async def other(opened: Target, store: Store) -> Store:
 
 
 @pytest.fixture
-def needs(target: Target) -> Callable[[Can], None]:
+def needs(target: Target) -> Needs:
     """Skip where the store's docstring says that it cannot do this."""
 
     def check(what: Can) -> None:
@@ -127,6 +127,6 @@ def place(db: Database, store: Store, target: Target) -> Place:
 
 
 @pytest.fixture
-def sealed(needs: Callable[[Can], None]) -> None:
+def sealed(needs: Needs) -> None:
     """Skip where seals hold for one instance only: there no topic sleeps."""
     needs(Can.SHARE_CONTROL)

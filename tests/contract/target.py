@@ -29,6 +29,9 @@ class Can(enum.Enum):
     MANY_INSTANCES = "several instances may be open on the same data"
 
 
+Needs = Callable[[Can], None]
+"""Skips a test on a store that cannot do something."""
+
 EVERYTHING = frozenset(Can)
 PUT_GET = frozenset({Can.MANY_INSTANCES, Can.REPLICATE})
 

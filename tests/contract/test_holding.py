@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from target import Can, Target
+from target import Can, Needs, Target
 
 from emq.runtime.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
@@ -19,7 +17,7 @@ async def held(store: Store, topic: str) -> Holding:
 
 
 async def test_a_store_names_what_holds_messages_and_nothing_that_is_empty(
-    store: Store, opened: Target, needs: Callable[[Can], None]
+    store: Store, opened: Target, needs: Needs
 ) -> None:
     needs(Can.DENSE)  # who has only PUT and GET cannot tell
     topic = opened.topic

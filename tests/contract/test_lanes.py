@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 import pytest
-from target import Can, Target
+from target import Can, Needs, Target
 
 from emq.runtime import errors
 from emq.runtime.environment import Environment
@@ -330,9 +329,7 @@ async def test_an_owner_adds_under_its_epoch_and_a_producer_under_none(store: St
     assert await state(store, slot) == LaneState(2, 0, 0, NOW)
 
 
-async def test_queues_and_slots_of_a_group_have_one_fence(
-    store: Store, target: Target, needs: Callable[[Can], None]
-) -> None:
+async def test_queues_and_slots_of_a_group_have_one_fence(store: Store, target: Target, needs: Needs) -> None:
     needs(Can.ONE_FENCE)
     await store.log.read([Read(target.queue("low", 0), store.log.first_offset, 1, 7)])
     (claimed,) = await store.lanes.claim([LaneClaim(target.slot(0), 1, 6)], NOW)
@@ -429,7 +426,7 @@ async def test_an_entry_added_by_two_at_once_is_new_to_one(store: Store, other: 
     assert (await state(store, target.slot())).waiting == 20
 
 
-async def test_the_environments_share_nothing(store: Store, opened: Target, needs: Callable[[Can], None]) -> None:
+async def test_the_environments_share_nothing(store: Store, opened: Target, needs: Needs) -> None:
     needs(Can.MANY_INSTANCES)
     sandbox = await opened.open(Environment.SANDBOX)
     slot = opened.slot()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
-from target import Can, Target, ends, put_one, read_all, read_one
+from target import Can, Needs, Target, ends, put_one, read_all, read_one
 
 from emq.runtime import errors
 from emq.runtime.environment import Environment
@@ -70,7 +69,7 @@ async def test_one_call_may_name_thousands_of_queues(store: Store, target: Targe
 
 @pytest.mark.parametrize("durability", Durability)
 async def test_every_durability_is_taken_in_every_part(
-    store: Store, target: Target, durability: Durability, needs: Callable[[Can], None]
+    store: Store, target: Target, durability: Durability, needs: Needs
 ) -> None:
     if durability is Durability.REPLICATED:
         needs(Can.REPLICATE)
@@ -124,7 +123,7 @@ async def test_a_read_that_reaches_the_tail_says_so(store: Store, target: Target
     assert (list(again.bodies), again.next, again.exhausted) == ([], batch.next, True)
 
 
-async def test_offsets_without_holes_are_a_range(store: Store, target: Target, needs: Callable[[Can], None]) -> None:
+async def test_offsets_without_holes_are_a_range(store: Store, target: Target, needs: Needs) -> None:
     needs(Can.DENSE)
     await put_one(store.log, target.queue(), b"a", b"b")
     batch = await read_one(store.log, target.queue(), store.log.first_offset)
@@ -211,7 +210,7 @@ async def test_two_instances_append_to_one_queue_without_losing_or_mixing_up(
 
 
 async def test_puts_that_cross_each_other_do_not_block_for_ever(
-    store: Store, other: Store, target: Target, needs: Callable[[Can], None]
+    store: Store, other: Store, target: Target, needs: Needs
 ) -> None:
     needs(Can.ATOMIC)
     queues = [target.queue("mid", group) for group in range(20)]
@@ -226,7 +225,7 @@ async def test_puts_that_cross_each_other_do_not_block_for_ever(
     assert [bound.tail - bound.head for bound in await store.log.bounds(queues)] == [20] * 20
 
 
-async def test_the_environments_share_nothing(store: Store, opened: Target, needs: Callable[[Can], None]) -> None:
+async def test_the_environments_share_nothing(store: Store, opened: Target, needs: Needs) -> None:
     needs(Can.MANY_INSTANCES)
     sandbox = await opened.open(Environment.SANDBOX)
     queue = opened.queue()

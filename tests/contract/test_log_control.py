@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
-from target import Can, Target, ends, put_one, read_all, read_one
+from target import Can, Needs, Target, ends, put_one, read_all, read_one
 
 from emq.runtime import errors
 from emq.storage.log_store import Batch, Put, Read, Trim
@@ -69,9 +68,7 @@ async def test_an_observer_reads_under_any_fence_and_fences_nobody_off(store: St
     assert (await read_one(store.log, unused, 1, epoch=0)).next == 1
 
 
-async def test_a_fence_holds_for_all_instances(
-    store: Store, other: Store, target: Target, needs: Callable[[Can], None]
-) -> None:
+async def test_a_fence_holds_for_all_instances(store: Store, other: Store, target: Target, needs: Needs) -> None:
     needs(Can.SHARE_CONTROL)
     (offset,) = await put_one(store.log, target.queue(), b"a")
     await read_one(store.log, target.queue(), offset, epoch=2)
@@ -83,9 +80,7 @@ async def test_a_fence_holds_for_all_instances(
     assert await other.log.get(target.queue(), offset) == b"a"
 
 
-async def test_a_trim_holds_for_all_instances(
-    store: Store, other: Store, target: Target, needs: Callable[[Can], None]
-) -> None:
+async def test_a_trim_holds_for_all_instances(store: Store, other: Store, target: Target, needs: Needs) -> None:
     needs(Can.SHARE_CONTROL)
     offsets = await put_one(store.log, target.queue(), b"a", b"b")
     await store.log.trim([Trim(target.queue(), offsets[1], 1)])
@@ -132,7 +127,7 @@ async def test_a_stale_owner_neither_seals_nor_lifts_a_seal(store: Store, target
 
 
 async def test_a_put_and_a_seal_that_race_never_both_succeed(
-    store: Store, other: Store, target: Target, needs: Callable[[Can], None]
+    store: Store, other: Store, target: Target, needs: Needs
 ) -> None:
     needs(Can.ATOMIC)
     for group in range(25):
@@ -150,9 +145,7 @@ async def test_a_put_and_a_seal_that_race_never_both_succeed(
         assert bounds.tail - bounds.head == (0 if trimmed[0] else 1)
 
 
-async def test_a_seal_holds_for_all_instances(
-    store: Store, other: Store, target: Target, needs: Callable[[Can], None]
-) -> None:
+async def test_a_seal_holds_for_all_instances(store: Store, other: Store, target: Target, needs: Needs) -> None:
     needs(Can.SHARE_CONTROL)
     assert await store.log.trim([Trim(target.queue(), store.log.first_offset, 1, seal=True)]) == [True]
     (refused,) = await other.log.put([Put(target.queue(), [b"a"])])
@@ -210,18 +203,14 @@ async def test_a_stale_owner_raises_no_layout(store: Store, target: Target) -> N
     assert not isinstance(taken, Exception)
 
 
-async def test_a_layout_holds_for_all_instances(
-    store: Store, other: Store, target: Target, needs: Callable[[Can], None]
-) -> None:
+async def test_a_layout_holds_for_all_instances(store: Store, other: Store, target: Target, needs: Needs) -> None:
     needs(Can.SHARE_CONTROL)
     await store.log.trim([Trim(target.queue(), store.log.first_offset, None, layout=1)])
     (refused,) = await other.log.put([Put(target.queue(), [b"a"], layout=0)])
     assert isinstance(refused, errors.QueueSealed)
 
 
-async def test_max_length_counts_all_priorities_of_the_group(
-    store: Store, target: Target, needs: Callable[[Can], None]
-) -> None:
+async def test_max_length_counts_all_priorities_of_the_group(store: Store, target: Target, needs: Needs) -> None:
     needs(Can.MAX_LENGTH)
     high, low = siblings = [target.queue("high"), target.queue("low")]
     answers = await store.log.put(
@@ -238,7 +227,7 @@ async def test_max_length_counts_all_priorities_of_the_group(
     assert [body for _, body in await read_all(store.log, low, 2)] == [b"7", b"8"]
 
 
-async def test_a_trim_makes_room_under_max_length(store: Store, target: Target, needs: Callable[[Can], None]) -> None:
+async def test_a_trim_makes_room_under_max_length(store: Store, target: Target, needs: Needs) -> None:
     needs(Can.MAX_LENGTH)
     queue = target.queue()
     first = await put_one(store.log, queue, b"1", b"2")
@@ -249,9 +238,7 @@ async def test_a_trim_makes_room_under_max_length(store: Store, target: Target, 
     assert [body for _, body in await read_all(store.log, queue, 2)] == [b"2", b"3"]
 
 
-async def test_drop_oldest_drops_of_its_own_queue_only(
-    store: Store, target: Target, needs: Callable[[Can], None]
-) -> None:
+async def test_drop_oldest_drops_of_its_own_queue_only(store: Store, target: Target, needs: Needs) -> None:
     needs(Can.MAX_LENGTH)
     high, low = siblings = [target.queue("high"), target.queue("low")]
     await put_one(store.log, high, b"h1", b"h2")
@@ -265,7 +252,7 @@ async def test_drop_oldest_drops_of_its_own_queue_only(
 
 
 async def test_max_length_holds_when_instances_put_at_once(
-    store: Store, other: Store, target: Target, needs: Callable[[Can], None]
+    store: Store, other: Store, target: Target, needs: Needs
 ) -> None:
     needs(Can.MAX_LENGTH)
     siblings = [target.queue("high"), target.queue("low")]

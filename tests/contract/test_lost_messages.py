@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import sqlalchemy as sa
-from target import Can, Target, put_one, read_all, read_one
+from target import Can, Needs, Target, put_one, read_all, read_one
 
 from emq.runtime import errors
 from emq.storage import marks
@@ -120,9 +120,7 @@ async def test_a_lost_message_fails_no_other_queue_of_the_call(store: Store, tar
     assert bodies_of(found) == [b"d"]
 
 
-async def test_a_start_beyond_the_tail_is_refused_to_owners(
-    store: Store, target: Target, needs: Callable[[Can], None]
-) -> None:
+async def test_a_start_beyond_the_tail_is_refused_to_owners(store: Store, target: Target, needs: Needs) -> None:
     needs(Can.DENSE)
     queue = target.queue()
     await put_one(store.log, queue, b"a")

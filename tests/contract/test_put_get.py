@@ -23,12 +23,22 @@ from support.virtual import virtual
 QUEUE = "t/0/high"
 PHYSICAL = f"online/{QUEUE}"
 
-in_virtual_time = virtual(least_s=1e-9)
+pytestmark = virtual(least_s=1e-9)
 """Polls look again and again, so time goes on in each round."""
 
 
 def open_on(client: HoleyClient, options: Options | None = None) -> PutGetStore:
     return PutGetStore(client, MemoryStore(), Environment.ONLINE, options)
+
+
+@pytest.fixture
+def client() -> HoleyClient:
+    return HoleyClient()
+
+
+@pytest.fixture
+def store(client: HoleyClient) -> PutGetStore:
+    return open_on(client)
 
 
 @asynccontextmanager
@@ -56,10 +66,7 @@ def most_in_a_second(operations: list[Operation]) -> int:
     return most
 
 
-@in_virtual_time
-async def test_no_second_sees_more_operations_on_a_queue_than_its_cap() -> None:
-    client = HoleyClient()
-    store = open_on(client)
+async def test_no_second_sees_more_operations_on_a_queue_than_its_cap(client: HoleyClient, store: PutGetStore) -> None:
     bodies = [b"%d" % n for n in range(300)]
     await asyncio.gather(
         put_one(store.log, QUEUE, *bodies), read_all(store.log, QUEUE, 300), store.log.bounds([QUEUE] * 3)
@@ -71,15 +78,11 @@ async def test_no_second_sees_more_operations_on_a_queue_than_its_cap() -> None:
     assert most_in_a_second(client.operations) <= 150
 
 
-@in_virtual_time
-async def test_the_cap_is_one_for_each_queue() -> None:
-    client = HoleyClient()
-    store = open_on(client)
+async def test_the_cap_is_one_for_each_queue(store: PutGetStore) -> None:
     await store.log.put([Put(f"t/{group}/high", [b""] * 15) for group in range(100)])
     assert now() < 0.01
 
 
-@in_virtual_time
 async def test_only_queues_in_use_have_a_limiter() -> None:
     limits = QueueLimits(150)
     for n in range(5000):
@@ -88,10 +91,7 @@ async def test_only_queues_in_use_have_a_limiter() -> None:
     assert len(limits) < 300
 
 
-@in_virtual_time
-async def test_a_hole_is_skipped_when_its_grace_is_over_and_not_before() -> None:
-    client = HoleyClient()
-    store = open_on(client)
+async def test_a_hole_is_skipped_when_its_grace_is_over_and_not_before(client: HoleyClient, store: PutGetStore) -> None:
     await put_one(store.log, QUEUE, b"1")
     client.burn(PHYSICAL)
     await put_one(store.log, QUEUE, b"3")
@@ -105,10 +105,7 @@ async def test_a_hole_is_skipped_when_its_grace_is_over_and_not_before() -> None
         assert (list(batch.offsets), list(batch.bodies), batch.next) == ([3], [b"3"], 4)
 
 
-@in_virtual_time
-async def test_a_write_that_was_under_way_is_delivered_in_its_place() -> None:
-    client = HoleyClient()
-    store = open_on(client)
+async def test_a_write_that_was_under_way_is_delivered_in_its_place(client: HoleyClient, store: PutGetStore) -> None:
     late = client.burn(PHYSICAL)
     await put_one(store.log, QUEUE, b"2")
     async with watching(store) as watcher:
@@ -120,10 +117,8 @@ async def test_a_write_that_was_under_way_is_delivered_in_its_place() -> None:
         assert list((await read_one(store.log, QUEUE, 1)).bodies) == [b"1", b"2"]
 
 
-@in_virtual_time
 @pytest.mark.parametrize("lost", [1, 5, 16])
-async def test_lost_writes_are_not_mistaken_for_the_tail(lost: int) -> None:
-    client = HoleyClient()
+async def test_lost_writes_are_not_mistaken_for_the_tail(client: HoleyClient, lost: int) -> None:
     client.burn(PHYSICAL, lost)
     await put_one(open_on(client).log, QUEUE, b"x")
     reader = open_on(client)
@@ -135,24 +130,22 @@ async def test_lost_writes_are_not_mistaken_for_the_tail(lost: int) -> None:
         assert (list(batch.bodies), batch.next) == ([b"x"], lost + 2)
 
 
-@in_virtual_time
 @pytest.mark.parametrize("lost", [1, 7, 16])
-async def test_polls_find_a_message_above_lost_writes_at_the_tail(lost: int) -> None:
-    client = HoleyClient()
-    reader = open_on(client)
-    async with watching(reader) as watcher:
-        assert (await read_one(reader.log, QUEUE, 1)).exhausted
+async def test_polls_find_a_message_above_lost_writes_at_the_tail(
+    client: HoleyClient, store: PutGetStore, lost: int
+) -> None:
+    async with watching(store) as watcher:
+        assert (await read_one(store.log, QUEUE, 1)).exhausted
         client.burn(PHYSICAL, lost)
         await put_one(open_on(client).log, QUEUE, b"x")
         await asyncio.sleep(16 * 5 + 2)  # a poll looks at one offset of the window, another each time
         await watcher.wakes(QUEUE)
-        assert list((await read_one(reader.log, QUEUE, 1)).bodies) == [b"x"]
+        assert list((await read_one(store.log, QUEUE, 1)).bodies) == [b"x"]
 
 
-@in_virtual_time
-async def test_a_longer_run_of_lost_writes_is_passed_after_a_put_through_the_same_instance() -> None:
-    client = HoleyClient()
-    store = open_on(client)
+async def test_a_longer_run_of_lost_writes_is_passed_after_a_put_through_the_same_instance(
+    client: HoleyClient, store: PutGetStore
+) -> None:
     client.burn(PHYSICAL, 40)
     async with watching(store) as watcher:
         assert (await read_one(store.log, QUEUE, 1)).exhausted
@@ -164,7 +157,6 @@ async def test_a_longer_run_of_lost_writes_is_passed_after_a_put_through_the_sam
         assert list((await read_one(store.log, QUEUE, 1)).offsets) == [41]
 
 
-@in_virtual_time
 async def test_the_tail_of_a_long_queue_is_found_in_a_few_dozen_gets() -> None:
     client = HoleyClient(lost_every=9)
     await put_one(open_on(client, Options(max_queue_qps=1e6)).log, QUEUE, *[b""] * 20_000)
@@ -174,14 +166,13 @@ async def test_the_tail_of_a_long_queue_is_found_in_a_few_dozen_gets() -> None:
     assert len(client.operations) < 400
 
 
-@in_virtual_time
-async def test_a_poll_backs_off_while_nothing_comes_and_still_finds_what_does() -> None:
-    client = HoleyClient()
-    reader = open_on(client)
+async def test_a_poll_backs_off_while_nothing_comes_and_still_finds_what_does(
+    client: HoleyClient, store: PutGetStore
+) -> None:
     queues = [f"t/{group}/high" for group in range(50)]
-    async with watching(reader) as watcher:
+    async with watching(store) as watcher:
         for queue in queues:
-            await read_one(reader.log, queue, 1)
+            await read_one(store.log, queue, 1)
         client.operations.clear()
         await asyncio.sleep(60)
         counts = Counter(operation.queue for operation in client.operations)
@@ -193,10 +184,7 @@ async def test_a_poll_backs_off_while_nothing_comes_and_still_finds_what_does() 
         assert now() - started <= 5.01
 
 
-@in_virtual_time
-async def test_a_queue_that_is_not_armed_is_not_polled() -> None:
-    client = HoleyClient()
-    store = open_on(client)
+async def test_a_queue_that_is_not_armed_is_not_polled(client: HoleyClient, store: PutGetStore) -> None:
     await put_one(store.log, QUEUE, b"a", b"b", b"c")
     async with watching(store):
         assert not (await read_one(store.log, QUEUE, 1, limit=2)).exhausted
@@ -205,9 +193,7 @@ async def test_a_queue_that_is_not_armed_is_not_polled() -> None:
     assert client.operations == []
 
 
-@in_virtual_time
-async def test_a_put_through_the_same_instance_wakes_at_once() -> None:
-    store = open_on(HoleyClient())
+async def test_a_put_through_the_same_instance_wakes_at_once(store: PutGetStore) -> None:
     async with watching(store) as watcher:
         await read_one(store.log, QUEUE, 1)
         await asyncio.sleep(100.5)
@@ -217,10 +203,9 @@ async def test_a_put_through_the_same_instance_wakes_at_once() -> None:
         assert now() - before < 0.001
 
 
-@in_virtual_time
-async def test_a_failing_storage_is_told_for_each_put_and_polled_again_later() -> None:
-    client = HoleyClient()
-    store = open_on(client)
+async def test_a_failing_storage_is_told_for_each_put_and_polled_again_later(
+    client: HoleyClient, store: PutGetStore
+) -> None:
     async with watching(store) as watcher:
         await read_one(store.log, QUEUE, 1)
         client.failing = errors.StoreUnavailable("down; try again later")
@@ -234,10 +219,7 @@ async def test_a_failing_storage_is_told_for_each_put_and_polled_again_later() -
         await watcher.wakes(QUEUE)
 
 
-@in_virtual_time
-async def test_polls_go_on_after_an_error_that_nobody_expects() -> None:
-    client = HoleyClient()
-    store = open_on(client)
+async def test_polls_go_on_after_an_error_that_nobody_expects(client: HoleyClient, store: PutGetStore) -> None:
     async with watching(store) as watcher:
         await read_one(store.log, QUEUE, 1)
         client.failing = RuntimeError("the transport is closed")
@@ -247,9 +229,7 @@ async def test_polls_go_on_after_an_error_that_nobody_expects() -> None:
         await watcher.wakes(QUEUE)
 
 
-@in_virtual_time
-async def test_a_watch_that_broke_may_begin_again() -> None:
-    store = open_on(HoleyClient())
+async def test_a_watch_that_broke_may_begin_again(store: PutGetStore) -> None:
     with mock.patch.object(store._retries, "watch", side_effect=RuntimeError), pytest.raises(RuntimeError):
         await Watcher(store).run()
     async with watching(store) as watcher:
@@ -258,7 +238,6 @@ async def test_a_watch_that_broke_may_begin_again() -> None:
         await watcher.wakes(QUEUE)
 
 
-@in_virtual_time
 async def test_a_put_that_fails_half_way_has_an_unknown_outcome() -> None:
     class Fragile(HoleyClient):
         async def put(self, queue: str, body: bytes) -> int:
@@ -274,10 +253,7 @@ async def test_a_put_that_fails_half_way_has_an_unknown_outcome() -> None:
     assert list(whole) == [1]
 
 
-@in_virtual_time
-async def test_a_trim_is_kept_by_the_instance_that_made_it() -> None:
-    client = HoleyClient()
-    store = open_on(client)
+async def test_a_trim_is_kept_by_the_instance_that_made_it(client: HoleyClient, store: PutGetStore) -> None:
     await put_one(store.log, QUEUE, b"a", b"b")
     await store.log.trim([Trim(QUEUE, 2, 1)])
     assert (await read_one(store.log, QUEUE, 1)).bodies == [b"b"]
@@ -292,7 +268,6 @@ def test_an_option_out_of_range_is_named(name: str, value: float) -> None:
         Options(**{name: value})  # type: ignore[arg-type]
 
 
-@in_virtual_time
 async def test_a_storage_that_falls_silent_costs_a_call_its_deadline_and_no_more() -> None:
     class Silent(HoleyClient):
         silent = False

@@ -18,6 +18,8 @@ pytestmark = STORES
 
 CANARY = 999
 
+Quiet = Callable[[], Awaitable[None]]
+
 
 @pytest.fixture
 async def watcher(store: Store, target: Target) -> AsyncIterator[Watcher]:
@@ -26,7 +28,7 @@ async def watcher(store: Store, target: Target) -> AsyncIterator[Watcher]:
 
 
 @pytest.fixture
-def quiet(store: Store, target: Target, watcher: Watcher) -> Callable[[], Awaitable[None]]:
+def quiet(store: Store, target: Target, watcher: Watcher) -> Quiet:
     """Insists that nothing has woken, and that nothing is on its way."""
 
     async def check() -> None:
@@ -110,7 +112,7 @@ def addresses(watcher: Watcher) -> list[str]:
     return [name for name in watcher.woken if name.endswith("/")]
 
 
-async def test_what_does_not_come_before_wakes_nobody(user: SlotUser, quiet: Callable[[], Awaitable[None]]) -> None:
+async def test_what_does_not_come_before_wakes_nobody(user: SlotUser, quiet: Quiet) -> None:
     for group, happens in enumerate(LATER.values()):
         await happens(await Armed.make(user.beside(group)))
     armed = await Armed.make(user.beside(len(LATER)), twin=150)
@@ -132,9 +134,7 @@ async def test_a_slot_armed_with_nothing_wakes_for_anything(user: SlotUser, watc
     await watcher.wakes(user.beside(50).slot.address)
 
 
-async def test_what_is_recovered_wakes_where_it_comes_before(
-    user: SlotUser, watcher: Watcher, quiet: Callable[[], Awaitable[None]]
-) -> None:
+async def test_what_is_recovered_wakes_where_it_comes_before(user: SlotUser, watcher: Watcher, quiet: Quiet) -> None:
     armed = await Armed.make(user)
     assert await user.recover(older_than_ms=NOW + SECOND, held=[b"x"]) == 1
     if user.slot.kind is SlotKind.PRIORITY:
@@ -169,9 +169,7 @@ async def test_a_duplicate_wakes_once_its_twin_is_settled(user: SlotUser, watche
     assert (await user.claim(limit=1, now_ms=NOW + 2 * SECOND)).entries[0].member == b"x"
 
 
-async def test_a_slot_wakes_once_until_it_is_armed_again(
-    user: SlotUser, watcher: Watcher, quiet: Callable[[], Awaitable[None]]
-) -> None:
+async def test_a_slot_wakes_once_until_it_is_armed_again(user: SlotUser, watcher: Watcher, quiet: Quiet) -> None:
     await user.claims()
     await user.fill(b"a")
     await watcher.wakes(user.slot.address)
@@ -184,7 +182,7 @@ async def test_a_slot_wakes_once_until_it_is_armed_again(
     await watcher.wakes(user.slot.address)
 
 
-async def test_a_slot_that_nobody_claimed_wakes_nobody(user: SlotUser, quiet: Callable[[], Awaitable[None]]) -> None:
+async def test_a_slot_that_nobody_claimed_wakes_nobody(user: SlotUser, quiet: Quiet) -> None:
     await user.fill(b"a")
     await user.state()
     await user.waiting()
@@ -208,9 +206,7 @@ async def test_a_claim_and_an_add_that_race_leave_no_message_unseen(
 
 
 @PRIORITIES
-async def test_one_call_arms_and_wakes_many_slots(
-    store: Store, user: SlotUser, watcher: Watcher, quiet: Callable[[], Awaitable[None]]
-) -> None:
+async def test_one_call_arms_and_wakes_many_slots(store: Store, user: SlotUser, watcher: Watcher, quiet: Quiet) -> None:
     slots = [user.beside(group).slot for group in range(300)]
     await store.sorted.claim([SlotClaim(slot, 5, 1, NOW) for slot in slots], NOW)
     await store.sorted.add([SlotAdd(slot, b"x", 100, Keep.LAST) for slot in slots[:200]])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
-from target import Can, Target, Watcher, put_one, read_one, settle_down, watching
+from target import Can, Needs, Target, Watcher, put_one, read_one, settle_down, watching
 
 from emq.runtime import errors
 from emq.runtime.environment import Environment
@@ -150,7 +149,7 @@ async def test_a_watcher_may_be_cancelled_and_followed_by_another(store: Store, 
 
 
 async def test_the_wake_up_goes_to_the_instance_that_armed_last(
-    store: Store, other: Store, target: Target, needs: Callable[[Can], None]
+    store: Store, other: Store, target: Target, needs: Needs
 ) -> None:
     needs(Can.DIRECT_WAKEUPS)
     one, two = target.queue("high", 8), target.queue("high", 9)
@@ -177,9 +176,7 @@ async def test_the_wake_up_goes_to_the_instance_that_armed_last(
         assert left.woken == []
 
 
-async def test_the_environments_do_not_wake_each_other(
-    store: Store, opened: Target, needs: Callable[[Can], None]
-) -> None:
+async def test_the_environments_do_not_wake_each_other(store: Store, opened: Target, needs: Needs) -> None:
     needs(Can.MANY_INSTANCES)
     sandbox = await opened.open(Environment.SANDBOX)
     canary, slot = opened.queue("high", 9), opened.sorted_slot(SlotKind.PRIORITY)

@@ -12,6 +12,11 @@ from emq.allocation.plan.levelling import LOW, SHED, PlacementReason
 from emq.allocation.plan.plan import plan
 
 Weights = Mapping[str, float]
+Situation = tuple[dict[str, float], dict[str, float], dict[str, str]]
+"""Quotas of groups, weights of hosts, and who had which group."""
+
+Cluster = tuple[dict[str, float], list[str]]
+"""Quotas of groups, and hosts."""
 
 names = st.text(alphabet="abcdefg/-.0123", min_size=1, max_size=6)
 any_quota = st.one_of(
@@ -33,13 +38,13 @@ def former(draw: st.DrawFn, groups: Mapping[str, float], hosts: Weights) -> dict
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
+def situations(draw: st.DrawFn) -> Situation:
     groups, hosts = draw(quotas), draw(weights)
     return groups, hosts, draw(st.one_of(previous, former(groups, hosts)))
 
 
 @st.composite
-def fine_clusters(draw: st.DrawFn) -> tuple[dict[str, float], list[str]]:
+def fine_clusters(draw: st.DrawFn) -> Cluster:
     """So many small groups that any bound can be kept: none is more than 2 % of a host's share."""
     hosts = [f"host-{i}" for i in range(draw(st.integers(2, 6)))]
     random_ = random.Random(draw(st.integers(0, 10_000)))
@@ -58,9 +63,7 @@ def ratios(quotas: Mapping[str, float], weights: Weights, owner: Mapping[str, st
 
 @given(situations())
 @many
-def test_each_group_is_on_exactly_one_live_host_that_has_a_weight(
-    situation: tuple[dict[str, float], dict[str, float], dict[str, str]],
-) -> None:
+def test_each_group_is_on_exactly_one_live_host_that_has_a_weight(situation: Situation) -> None:
     groups, hosts, before = situation
     made = plan(groups, hosts, before)
     able = {host for host, weight in hosts.items() if weight > 0}
@@ -72,9 +75,7 @@ def test_each_group_is_on_exactly_one_live_host_that_has_a_weight(
 
 @given(situations(), st.randoms(use_true_random=False))
 @many
-def test_the_same_is_planned_whatever_the_order_of_what_is_given(
-    situation: tuple[dict[str, float], dict[str, float], dict[str, str]], random_: random.Random
-) -> None:
+def test_the_same_is_planned_whatever_the_order_of_what_is_given(situation: Situation, random_: random.Random) -> None:
     shuffled = []
     for given_ in situation:
         items = list(given_.items())
@@ -85,9 +86,7 @@ def test_the_same_is_planned_whatever_the_order_of_what_is_given(
 
 @given(situations())
 @many
-def test_nothing_moves_if_nothing_changed(
-    situation: tuple[dict[str, float], dict[str, float], dict[str, str]],
-) -> None:
+def test_nothing_moves_if_nothing_changed(situation: Situation) -> None:
     groups, hosts, before = situation
     made = plan(groups, hosts, before)
     again = plan(groups, hosts, made.owner)
@@ -97,9 +96,7 @@ def test_nothing_moves_if_nothing_changed(
 
 @given(situations())
 @many
-def test_a_bound_is_raised_only_as_far_as_whole_groups_need(
-    situation: tuple[dict[str, float], dict[str, float], dict[str, str]],
-) -> None:
+def test_a_bound_is_raised_only_as_far_as_whole_groups_need(situation: Situation) -> None:
     groups, hosts, before = situation
     made = plan(groups, hosts, before)
     if not made.owner or PlacementReason.ALONE in plan(groups, hosts).moved.values():
@@ -113,9 +110,7 @@ def test_a_bound_is_raised_only_as_far_as_whole_groups_need(
 
 @given(fine_clusters(), st.data())
 @settings(max_examples=60, deadline=None)
-def test_weights_are_kept_to_within_the_bounds(
-    cluster: tuple[dict[str, float], list[str]], data: st.DataObject
-) -> None:
+def test_weights_are_kept_to_within_the_bounds(cluster: Cluster, data: st.DataObject) -> None:
     groups, hosts = cluster
     given_ = {host: data.draw(st.sampled_from([1.0, 0.7, 1.3])) for host in hosts}
     first = plan(groups, given_)
@@ -127,9 +122,7 @@ def test_weights_are_kept_to_within_the_bounds(
 
 @given(fine_clusters(), st.data())
 @settings(max_examples=60, deadline=None)
-def test_only_the_groups_of_a_host_that_leaves_move(
-    cluster: tuple[dict[str, float], list[str]], data: st.DataObject
-) -> None:
+def test_only_the_groups_of_a_host_that_leaves_move(cluster: Cluster, data: st.DataObject) -> None:
     groups, hosts = cluster
     before = plan(groups, dict.fromkeys(hosts, 1.0)).owner
     gone = data.draw(st.sampled_from(hosts))
@@ -139,7 +132,7 @@ def test_only_the_groups_of_a_host_that_leaves_move(
 
 @given(fine_clusters())
 @settings(max_examples=60, deadline=None)
-def test_groups_move_only_to_a_host_that_joins_and_fill_it(cluster: tuple[dict[str, float], list[str]]) -> None:
+def test_groups_move_only_to_a_host_that_joins_and_fill_it(cluster: Cluster) -> None:
     groups, hosts = cluster
     before = plan(groups, dict.fromkeys(hosts, 1.0)).owner
     grown = dict.fromkeys([*hosts, "new"], 1.0)

@@ -28,6 +28,8 @@ from support.rig import Rig, Seen, running
 from support.virtual import LoopClock, virtual
 from support.waiting import until
 
+pytestmark = virtual
+
 EPOCH = 5
 
 
@@ -63,7 +65,6 @@ async def test_a_call_that_breaks_keeps_no_sender_waiting(broken: BaseException)
         assert await batcher.send(3, Durability.ACCEPTED, 0) == 3
 
 
-@virtual
 async def test_publishers_never_see_an_error_of_a_driver(r: Rig) -> None:
     await r.topic("t", 50)
 
@@ -72,7 +73,6 @@ async def test_publishers_never_see_an_error_of_a_driver(r: Rig) -> None:
         await r.producer.publish("t", b"x")
 
 
-@virtual
 async def test_a_topic_deleted_during_a_delayed_publish_fails_no_publish_of_another_topic(r: Rig) -> None:
     for name in ("gone", "stays"):
         await r.topic(name, 50)
@@ -88,7 +88,6 @@ async def test_a_topic_deleted_during_a_delayed_publish_fails_no_publish_of_anot
     assert [type(outcome) for outcome in told] == [errors.UnknownTopic, str, errors.UnknownTopic, str]
 
 
-@virtual
 async def test_a_member_whose_verdict_breaks_its_call_keeps_no_other_from_being_settled() -> None:
     clock = LoopClock()
     store = FaultyStore(MemoryStore(World(clock)))
@@ -139,7 +138,6 @@ async def test_a_receiver_takes_no_time_that_is_none(seconds: float) -> None:
             await Receiver().receive(timeout_s=seconds)
 
 
-@virtual
 async def test_a_receiver_that_cannot_be_told_of_a_wish_forgets_it() -> None:
     receiver = Receiver()
 
@@ -156,7 +154,6 @@ STEPS = [("lanes", "claim"), ("log", "bounds"), ("lanes", "recover"), ("sorted",
 
 
 @pytest.mark.parametrize(("half", "call"), STEPS)
-@virtual
 async def test_a_topic_deleted_while_a_host_acquires_it_keeps_no_other_from_being_consumed(
     r: Rig, half: str, call: str
 ) -> None:

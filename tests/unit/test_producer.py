@@ -298,17 +298,6 @@ async def test_publishes_of_unknown_outcome_are_recorded_with_their_ids(
     assert sorted(ids) == (sorted(["alone", "first", "second", "later", content]) if doubted else [])
 
 
-async def test_even_a_bug_in_a_store_reaches_the_publishers(r: Rig) -> None:
-    await r.topic("orders", 50)
-    r.store.log.fail(ZeroDivisionError("a bug"), "put")
-    async with asyncio.timeout(5):
-        outcomes = await asyncio.gather(
-            *(r.producer.publish("orders", b"x") for _ in range(1_200)), return_exceptions=True
-        )
-    assert all(isinstance(outcome, errors.OutcomeUnknown) for outcome in outcomes)
-    assert {str(outcome) for outcome in outcomes} == {"ZeroDivisionError: a bug"}
-
-
 async def test_a_publish_to_a_retired_group_goes_to_one_that_is_left(r: Rig) -> None:
     await r.topic("orders", 100, group_qps=10)
     await r.producer.publish_many("orders", [b"x"] * 10)

@@ -88,11 +88,14 @@ class Bench:
             m.offset = -1
         return messages
 
-    async def fire(self) -> None:
-        """Claim what is due and hand schedules on, as a host does, until all is fired."""
+    async def hand_on(self) -> None:
+        """Claim what is due and hand schedules on, as a host does."""
         for m in await self.claim():
             assert m.schedule is not None
             self.firing.put(self.group, m)
+
+    async def fire(self) -> None:
+        await self.hand_on()
         await self.idle()
 
     async def idle(self) -> None:
@@ -197,8 +200,7 @@ async def test_a_crash_between_the_adds_and_the_settle_gives_each_occurrence_onc
     b.clock.advance(2.5)
     b.store.lanes.fail(None, "settle")
     async with b.running():
-        for m in await b.claim():
-            b.firing.put(b.group, m)
+        await b.hand_on()
         await until(lambda: b.store.lanes.calls.get("settle", 0) >= 2)
     assert await b.ids() == ["s.1", "s.2", "s.3"]
     assert (await b.state()).prepared == 1
@@ -228,8 +230,7 @@ async def test_an_occurrence_that_was_claimed_beside_its_schedule_is_not_added_a
     await b.plan("s", every(60))
     b.store.lanes.fail(None, "settle")
     async with b.running():
-        for m in await b.claim():
-            b.firing.put(b.group, m)
+        await b.hand_on()
         await until(lambda: b.store.lanes.calls.get("settle", 0) >= 2)
     b.store.heal()
     heir = b.group = b.owned(EPOCH + 1)
@@ -334,8 +335,7 @@ async def test_what_the_store_does_not_take_is_offered_again_until_it_does(
 ) -> None:
     await b.plan("s", every(60))
     b.store.lanes.fail(fault, step)
-    for m in await b.claim():
-        b.firing.put(b.group, m)
+    await b.hand_on()
     await until(lambda: b.store.lanes.calls.get(step, 0) >= 3)
     b.store.heal()
     await b.idle()
@@ -356,8 +356,7 @@ async def test_an_error_between_two_turns_loses_no_schedule_and_no_occurrence() 
     b = Bench()
     for name in ("s1", "s2", "s3"):
         await b.plan(name, every(60))
-    for m in await b.claim():
-        b.firing.put(b.group, m)
+    await b.hand_on()
     sizes = [10, 10, 10, RuntimeError("nobody expected this"), *[10] * 20]
     with mock.patch.object(message, "size_of", side_effect=sizes), contextlib.suppress(RuntimeError):
         await b.firing.run()
@@ -371,8 +370,7 @@ async def test_an_error_after_a_schedule_was_settled_costs_no_report_of_its_due_
     await b.plan("s", every(60))
     reports = [None, RuntimeError("nobody expected this")]  # of the occurrence, and of the schedule
     with mock.patch.object(b.events, "due", side_effect=reports), contextlib.suppress(RuntimeError):
-        for m in await b.claim():
-            b.firing.put(b.group, m)
+        await b.hand_on()
         await b.firing.run()
     async with b.running():
         await b.idle()

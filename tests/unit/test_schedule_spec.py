@@ -148,11 +148,6 @@ def test_a_year_of_missed_minutes_is_caught_up_with_in_steps_that_give_one_messa
     assert following.due_ms == now_ms + 60_000
 
 
-def test_nothing_fires_early() -> None:
-    schedule = spec.create(start_ms=START, every_s=60)
-    assert course.fire(schedule, START - 1) == ([], schedule)
-
-
 # ------------------------------------------------------------------------------------------------- words and refusals
 
 

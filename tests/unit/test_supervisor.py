@@ -23,8 +23,9 @@ async def supervising(parent: supervisor.Supervisor, begun: Callable[[], bool]) 
     await asyncio.wait_for(running, 10)
 
 
-async def test_a_process_that_always_fails_is_started_for_ever_and_the_others_go_on(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("failure", [None, BlockingIOError(11, "Resource temporarily unavailable")])
+async def test_a_process_that_fails_or_cannot_be_started_is_started_for_ever_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, failure: OSError | None
 ) -> None:
     monkeypatch.setattr(supervisor, "BACKOFF_S", (0.001,))
     parent, starts, ended = supervisor.Supervisor(Settings(), 2), [0, 0], []
@@ -33,6 +34,8 @@ async def test_a_process_that_always_fails_is_started_for_ever_and_the_others_go
     async def run_child(index: int) -> int:
         starts[index] += 1
         if index == 0:
+            if failure is not None:
+                raise failure
             return 1
         await stopped.wait()
         ended.append(index)
@@ -42,26 +45,5 @@ async def test_a_process_that_always_fails_is_started_for_ever_and_the_others_go
     async with supervising(parent, begun=lambda: starts[0] >= 50):
         assert starts[1] == 1
         assert not ended
-        parent._stop()
-        stopped.set()
-
-
-async def test_a_process_that_cannot_be_started_ends_no_other_and_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(supervisor, "BACKOFF_S", (0.001,))
-    parent, starts = supervisor.Supervisor(Settings(cluster="zookeeper://127.0.0.1:1"), 2), [0, 0]
-    stopped = asyncio.Event()
-
-    async def run_child(index: int) -> int:
-        starts[index] += 1
-        if index == 0 and starts[0] < 5:
-            raise BlockingIOError(11, "Resource temporarily unavailable")
-        await stopped.wait()
-        return 0
-
-    monkeypatch.setattr(parent, "_run_child", run_child)
-    async with supervising(parent, begun=lambda: starts[0] >= 5):
-        assert starts[1] == 1
         parent._stop()
         stopped.set()

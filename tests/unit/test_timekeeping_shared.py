@@ -16,6 +16,8 @@ from emq.runtime.timekeeping import INTERVAL_S, SLEW, Timekeeper
 from support.doubles import InlineDatabase
 from support.virtual import virtual
 
+pytestmark = virtual
+
 T = 1_700_000_000
 HOUR_S = 3600.0
 
@@ -119,7 +121,6 @@ class Shared:
         return kept, keeper
 
 
-@virtual
 @pytest.mark.parametrize("back_s", [0.3, 2.0, 4.5, 6.0])
 async def test_hosts_that_run_keep_the_time_from_going_back_when_the_clock_is_set_back_by_less_than_the_notes_age(
     back_s: float,
@@ -137,7 +138,6 @@ async def test_hosts_that_run_keep_the_time_from_going_back_when_the_clock_is_se
     await shared.db.close()
 
 
-@virtual
 @pytest.mark.parametrize("back_s", [0.3, 1.0, 2.0])
 async def test_a_host_that_counted_on_says_so_where_nobody_knows_what_passed_since_the_note(back_s: float) -> None:
     shared, first, keeping = await Shared.after_a_while(machine=0)
@@ -153,7 +153,6 @@ async def test_a_host_that_counted_on_says_so_where_nobody_knows_what_passed_sin
     await shared.db.close()
 
 
-@virtual
 @pytest.mark.parametrize("back_s", [0.3, 2.0, 4.5, 6.0])
 async def test_a_host_that_is_killed_and_started_again_counts_no_second_twice_when_the_clock_is_set_back_meanwhile(
     back_s: float,
@@ -168,7 +167,6 @@ async def test_a_host_that_is_killed_and_started_again_counts_no_second_twice_wh
     await shared.db.close()
 
 
-@virtual
 async def test_the_time_still_returns_to_the_reference_when_a_host_has_kept_it_from_going_back() -> None:
     shared, kept, keeping = await Shared.after_a_while()
     shared.set_back(2.0)
@@ -180,7 +178,6 @@ async def test_the_time_still_returns_to_the_reference_when_a_host_has_kept_it_f
     await shared.db.close()
 
 
-@virtual
 @pytest.mark.parametrize("back_s", [20.0, HOUR_S])
 @pytest.mark.parametrize("first_to_ask", ["a host that counted", "a host that starts"])
 @pytest.mark.parametrize("comes_back", ["empty", "as it was a minute before"])

@@ -19,6 +19,8 @@ from emq.topics.model import State
 from support.rig import Rig, Seen, bound, rig
 from support.virtual import virtual
 
+pytestmark = virtual
+
 WEEK = 7 * 86_400
 
 
@@ -34,7 +36,6 @@ async def saved(r: Rig) -> HostStatistics:
 
 
 @pytest.mark.services
-@virtual
 async def test_each_topic_in_trouble_is_named_with_its_cause_and_drain(r: Rig) -> None:
     for name in ("well", "dead", "paused", "closed", "limited"):
         await r.topic(name, 100)
@@ -83,7 +84,6 @@ async def test_each_topic_in_trouble_is_named_with_its_cause_and_drain(r: Rig) -
     assert seen.lag_at is not None
 
 
-@virtual
 async def test_a_host_reports_no_more_topics_than_readers_can_use(r: Rig) -> None:
     names = [f"t{i}" for i in range(troubled_topics.MOST + 20)]
     for name in names:
@@ -100,7 +100,6 @@ async def test_a_host_reports_no_more_topics_than_readers_can_use(r: Rig) -> Non
     assert {topic.cause for topic in seen.troubled} == {"no_handler"}
 
 
-@virtual
 async def test_a_quiet_host_without_metrics_looks_once_a_minute(r: Rig) -> None:
     await r.topic("t", 100)
     async with r.consuming(Seen()) as host:
@@ -113,7 +112,6 @@ async def test_a_quiet_host_without_metrics_looks_once_a_minute(r: Rig) -> None:
         assert 8 <= sampled <= 11
 
 
-@virtual
 async def test_what_somebody_looks_at_is_measured_each_second_and_nothing_else(r: Rig) -> None:
     for name, qps in (("shop.ep_1", 20), ("shop.ep_2", 5), ("other.ep_1", 10)):
         await r.topic(name, qps)
