@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+from slot_user import SlotUser
 from target import Target
 
-from emq.storage import slot_store
 from emq.storage.lane_store import DeadEntry, LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict, WaitingEntry
 from emq.storage.log_store import Put, Read
-from emq.storage.slot_store import SlotKind
+from emq.storage.slot_store import (
+    DeadMember,
+    Entry,
+    Fold,
+    Keep,
+    SlotAdd,
+    SlotClaim,
+    SlotClaimed,
+    SlotKind,
+    SlotVerdict,
+    Waiting,
+)
 from emq.storage.store import Store
 
 NOW = 1_900_000_000_000
@@ -115,6 +128,11 @@ async def test_a_claim_counts_the_notes_of_members_in_which_their_headers_are(st
     await claim_all(store, target, (SlotKind.PRIORITY, True), MB, 10, in_notes=True)
 
 
+async def all_die(user: SlotUser, entries: Sequence[Entry]) -> None:
+    deaths = [user.verdict(SlotVerdict.DEAD, entry, reason="why") for entry in entries]
+    assert await user.sorted.settle(deaths) == [True] * len(deaths)
+
+
 async def claim_all(
     store: Store, target: Target, variant: tuple[SlotKind, bool], size: int, n: int, in_notes: bool = False
 ) -> None:
@@ -124,12 +142,12 @@ async def claim_all(
         for i in range(n):
             member, body = (b"%03d" % i, large) if slot.apart else (b"%03d" % i + large, b"")
             body, note = (b"", body) if in_notes else (body, b"")
-            await store.sorted.add([slot_store.SlotAdd(slot, member, 1_000 - i, slot_store.Keep.FIRST, body, note)])
+            await store.sorted.add([SlotAdd(slot, member, 1_000 - i, Keep.FIRST, body, note)])
     seen: list[tuple[str, bytes]] = []
     most = 4 * MB
     while True:
-        answers = await store.sorted.claim([slot_store.SlotClaim(slot, 500, 1, NOW) for slot in slots_], NOW, most)
-        found = [answer for answer in answers if isinstance(answer, slot_store.SlotClaimed)]
+        answers = await store.sorted.claim([SlotClaim(slot, 500, 1, NOW) for slot in slots_], NOW, most)
+        found = [answer for answer in answers if isinstance(answer, SlotClaimed)]
         sizes = [len(entry.body) + len(entry.note) for answer in found for entry in answer.entries]
         assert sum(sizes) < most + len(slots_) * (size + 10)
         seen += [(slot.name, e.member[:3]) for slot, answer in zip(slots_, found, strict=True) for e in answer.entries]
@@ -183,8 +201,8 @@ async def test_pages_of_a_slot_are_bounded_in_bytes_and_complete(
     names = [b"%02d" % i for i in range(n)]
     for i, name in enumerate(names):
         member, body = (name, large) if slot.apart else (name + large, b"")
-        await store.sorted.add([slot_store.SlotAdd(slot, member, 1_000 + i, slot_store.Keep.FIRST, body)])
-    waiting: list[slot_store.Waiting] = []
+        await store.sorted.add([SlotAdd(slot, member, 1_000 + i, Keep.FIRST, body)])
+    waiting: list[Waiting] = []
     while page := await store.sorted.waiting(slot, len(waiting), 500, most):
         assert sum(len(each.body) for each in page[:-1]) < most
         assert all(len(each.body) >= size for each in page)
@@ -192,17 +210,10 @@ async def test_pages_of_a_slot_are_bounded_in_bytes_and_complete(
     in_order = names[::-1] if slot.kind is SlotKind.PRIORITY else names
     assert [each.member[:2] for each in waiting] == in_order
 
-    while True:
-        [claimed] = await store.sorted.claim([slot_store.SlotClaim(slot, 500, 1, NOW)], NOW)
-        assert isinstance(claimed, slot_store.SlotClaimed)
-        if not claimed.entries:
-            break
-        deaths = [
-            slot_store.SlotSettle(slot, e.member, slot_store.SlotVerdict.DEAD, e.token, 1, reason="why")
-            for e in claimed.entries
-        ]
-        assert await store.sorted.settle(deaths) == [True] * len(deaths)
-    dead: list[slot_store.DeadMember] = []
+    user = SlotUser(store, slot)
+    while entries := (await user.claim(500)).entries:
+        await all_die(user, entries)
+    dead: list[DeadMember] = []
     while dead_page := await store.sorted.dead(
         slot, (dead[-1].dead_ms, dead[-1].member) if dead else (0, b""), 500, most
     ):
@@ -216,17 +227,9 @@ async def test_pages_go_on_where_the_last_one_of_a_page_has_left(store: Store, t
     """Many died in the same moment, and each page is thrown away before the next is read."""
     lane, slot = target.slot(), target.sorted_slot(SlotKind.PRIORITY, True)
     await store.lanes.add([LaneAdd(lane, f"{i:03}", bytes(1_000), NOW, "why") for i in range(60)])
-    await store.sorted.add(
-        [slot_store.SlotAdd(slot, b"%03d" % i, 100, slot_store.Keep.FIRST, bytes(1_000)) for i in range(60)]
-    )
-    [claimed] = await store.sorted.claim([slot_store.SlotClaim(slot, 500, 1, NOW)], NOW)
-    assert isinstance(claimed, slot_store.SlotClaimed)
-    await store.sorted.settle(
-        [
-            slot_store.SlotSettle(slot, e.member, slot_store.SlotVerdict.DEAD, e.token, 1, reason="why")
-            for e in claimed.entries
-        ]
-    )
+    await store.sorted.add([SlotAdd(slot, b"%03d" % i, 100, Keep.FIRST, bytes(1_000)) for i in range(60)])
+    user = SlotUser(store, slot)
+    await all_die(user, (await user.claim(500)).entries)
     ids: list[str] = []
     after = (0, "")
     while page := await store.lanes.dead(lane, after, 500, 7_000):
@@ -239,9 +242,7 @@ async def test_pages_go_on_where_the_last_one_of_a_page_has_left(store: Store, t
     while dead := await store.sorted.dead(slot, behind, 500, 7_000):
         members += [each.member for each in dead]
         behind = dead[-1].dead_ms, dead[-1].member
-        await store.sorted.settle(
-            [slot_store.SlotSettle(slot, each.member, slot_store.SlotVerdict.PURGE) for each in dead]
-        )
+        await store.sorted.settle([user.verdict(SlotVerdict.PURGE, each.member) for each in dead])
     assert sorted(members) == [b"%03d" % i for i in range(60)]
 
 
@@ -249,22 +250,20 @@ async def test_pages_go_on_where_the_last_one_of_a_page_has_left(store: Store, t
 async def test_many_large_members_are_recovered_with_all_their_bodies(store: Store, target: Target, fold: str) -> None:
     """In several small steps, and each member once."""
     slot, n, large = target.sorted_slot(SlotKind.PRIORITY, True), 40, 200_000
-    rule = slot_store.Fold(fold)
+    rule = Fold(fold)
 
-    def add(i: int, text: str) -> slot_store.SlotAdd:
+    def add(i: int, text: str) -> SlotAdd:
         body = b'["%s"]' % (text * (large // len(text))).encode() if fold == "union" else text.encode() * large
-        return slot_store.SlotAdd(slot, b"%03d" % i, 100 + i, slot_store.Keep.FIRST, body, fold=rule)
+        return SlotAdd(slot, b"%03d" % i, 100 + i, Keep.FIRST, body, fold=rule)
 
     assert await store.sorted.add([add(i, "a") for i in range(n)]) == [True] * n
-    claimed = 0
+    user, claimed = SlotUser(store, slot), 0
     while claimed < n:
-        [answer] = await store.sorted.claim([slot_store.SlotClaim(slot, 500, 1, NOW)], NOW)
-        assert isinstance(answer, slot_store.SlotClaimed)
-        claimed += len(answer.entries)
+        claimed += len((await user.claim(500)).entries)
     assert await store.sorted.add([add(i, "b") for i in range(0, n, 2)]) == [True] * (n // 2)
-    assert await store.sorted.recover([slot_store.Recover(slot, 2)], NOW) == [n]
-    assert await store.sorted.recover([slot_store.Recover(slot, 2, lost=True)], NOW) == [0]
-    waiting: list[slot_store.Waiting] = []
+    assert await user.succeed() == n
+    assert await user.recover(lost=True) == 0
+    waiting: list[Waiting] = []
     while page := await store.sorted.waiting(slot, len(waiting)):
         waiting += page
     assert len(waiting) == n
@@ -272,5 +271,4 @@ async def test_many_large_members_are_recovered_with_all_their_bodies(store: Sto
         twice = int(each.member) % 2 == 0
         assert each.merged == 2 if twice else 1
         assert len(each.body) > (2 * large if twice and fold == "union" else large) * 0.9
-    [state] = await store.sorted.inspect([slot], NOW)
-    assert (state.waiting, state.prepared, state.dead) == (n, 0, 0)
+    assert await user.sizes() == (n, 0, 0)

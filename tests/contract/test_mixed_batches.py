@@ -35,6 +35,7 @@ TEXTS = (
     "\\u0000",
     "'\"",
     "{},%s:x",
+    "A",
 )
 BODIES = (b"", b"\0", b"\xff" * 3, bytes(range(256)), "日本".encode(), b"x" * 70_000)
 

@@ -129,30 +129,6 @@ async def test_an_acknowledged_message_leaves_nothing_but_the_slots_own_hash(
     assert own[b"armed"] == b""
 
 
-async def test_sixteen_retries_are_scores_and_counts_from_sixteen_down_then_death(
-    store: Store, server: redis.Redis, topic: str
-) -> None:
-    slot = slot_of(topic, SlotKind.PRIORITY)
-    await store.sorted.add([SlotAdd(slot, b"x", 500, Keep.LAST)])
-    waited, counted = [], []
-    while True:
-        ((_, score),) = shown(server, f"{topic}_3")
-        (entry,) = (await claim(store, slot)).entries
-        ((_, count),) = shown(server, f"prepare{{{topic}_3}}")
-        waited.append(score)
-        counted.append(count - NOW)
-        assert (entry.token, entry.left) == (count, count - NOW)
-        if entry.left == 0:
-            await settle(store, slot, entry, SlotVerdict.DEAD, reason="used up")
-            break
-        await settle(store, slot, entry, SlotVerdict.RETRY, score=entry.left, reason=f"failed with {entry.left} left")
-    assert waited == [500, *range(16, 0, -1)]
-    assert counted == list(range(16, -1, -1))
-    (dead,) = await store.sorted.dead(slot)
-    assert dead.reason == "used up"
-    assert [reason for _, reason in dead.history] == [f"failed with {left} left" for left in range(16, 0, -1)]
-
-
 async def test_failures_can_be_read_by_anybody(store: Store, server: redis.Redis, topic: str) -> None:
     slot, odd = slot_of(topic), 'broke:\n"caf\u00e9" \\ 100 %'
     await store.sorted.add([SlotAdd(slot, b"x", NOW - 1, Keep.LAST)])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from slot_user import SlotUser
+from slot_user import SlotUser, nth
 from target import Target
 
 from emq.runtime import errors
-from emq.storage import slot_store
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict
-from emq.storage.slot_store import Keep, SlotKind
+from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotVerdict
 from emq.storage.store import Store
 
 NOW_MS = 1_700_000_000_000
@@ -56,39 +55,27 @@ async def test_no_dead_letter_is_replayed_into_a_sealed_lane(store: Store, targe
     assert await store.lanes.settle([LaneSettle(lane, "a", LaneVerdict.PURGE)]) == [True]
 
 
-async def test_a_sealed_slot_refuses_new_members_and_merges_until_it_is_opened(
-    store: Store, other: Store, target: Target, variant: tuple[SlotKind, bool]
-) -> None:
-    slot, neighbour = target.sorted_slot(*variant), target.sorted_slot(*variant, group=1)
-    score = 50 if slot.kind is SlotKind.PRIORITY else NOW_MS
+async def test_a_sealed_slot_refuses_new_members_and_merges_until_it_is_opened(user: SlotUser, other: Store) -> None:
+    slot, neighbour = user.slot, user.beside()
 
-    def add(to: slot_store.Slot, member: bytes) -> slot_store.SlotAdd:
-        return slot_store.SlotAdd(to, member, score, Keep.LAST, member if to.apart else b"")
+    def add(to: Slot, member: bytes) -> SlotAdd:
+        return SlotAdd(to, member, nth(to.kind, 0), Keep.LAST, member if to.apart else b"")
 
-    assert await store.sorted.add([add(slot, b"waits")]) == [True]
-    assert await store.sorted.settle([slot_store.SlotSettle(slot, b"", slot_store.SlotVerdict.SEAL)]) == [True]
-    answers = await other.sorted.add([add(slot, b"new"), add(slot, b"waits"), add(neighbour, b"new")])
+    await user.fill(b"waits")
+    assert await user.settle(SlotVerdict.SEAL, b"")
+    answers = await other.sorted.add([add(slot, b"new"), add(slot, b"waits"), add(neighbour.slot, b"new")])
     assert [isinstance(answer, errors.QueueSealed) for answer in answers] == [True, True, False]
     assert answers[2] is True
-    assert [s.waiting for s in await store.sorted.inspect([slot, neighbour], NOW_MS)] == [1, 1]
-    [claimed] = await store.sorted.claim([slot_store.SlotClaim(slot, 10, 3, NOW_MS)], NOW_MS)
-    assert isinstance(claimed, slot_store.SlotClaimed)
-    assert [entry.member for entry in claimed.entries] == [b"waits"], "it is drained"
-    opening = [slot_store.SlotSettle(slot, b"", slot_store.SlotVerdict.OPEN)]
-    assert [await other.sorted.settle(opening), await store.sorted.settle(opening)] == [[True], [False]]
-    assert await store.sorted.add([add(slot, b"new")]) == [True]
+    assert [await each.sizes() for each in (user, neighbour)] == [(1, 0, 0)] * 2
+    await user.claims(b"waits")  # it is drained
+    opening = [user.verdict(SlotVerdict.OPEN, b"")]
+    assert [await other.sorted.settle(opening), await user.sorted.settle(opening)] == [[True], [False]]
+    await user.fill(b"new")
 
 
-async def test_no_dead_member_is_replayed_into_a_sealed_slot(store: Store, user: SlotUser) -> None:
-    slot = user.slot
-    score = 50 if slot.kind is SlotKind.PRIORITY else NOW_MS
-    await store.sorted.add([slot_store.SlotAdd(slot, b"a", score, Keep.LAST, b"a" if slot.apart else b"")])
-    [claimed] = await store.sorted.claim([slot_store.SlotClaim(slot, 1, 3, NOW_MS)], NOW_MS)
-    assert isinstance(claimed, slot_store.SlotClaimed)
-    dead = slot_store.SlotSettle(slot, b"a", slot_store.SlotVerdict.DEAD, claimed.entries[0].token, 3, reason="no")
-    assert await store.sorted.settle([dead]) == [True]
-    await store.sorted.settle([slot_store.SlotSettle(slot, b"", slot_store.SlotVerdict.SEAL)])
-    replay = slot_store.SlotSettle(slot, b"a", slot_store.SlotVerdict.REPLAY, score=score)
-    assert await store.sorted.settle([replay]) == [False]
-    await store.sorted.settle([slot_store.SlotSettle(slot, b"", slot_store.SlotVerdict.OPEN)])
-    assert await store.sorted.settle([replay]) == [True]
+async def test_no_dead_member_is_replayed_into_a_sealed_slot(user: SlotUser) -> None:
+    await user.buried(b"a")
+    await user.settle(SlotVerdict.SEAL, b"")
+    assert not await user.settle(SlotVerdict.REPLAY, b"a", score=nth(user.slot.kind, 0))
+    await user.settle(SlotVerdict.OPEN, b"")
+    assert await user.settle(SlotVerdict.REPLAY, b"a", score=nth(user.slot.kind, 0))
