@@ -35,6 +35,11 @@ Needs = Callable[[Can], None]
 EVERYTHING = frozenset(Can)
 PUT_GET = frozenset({Can.MANY_INSTANCES, Can.REPLICATE})
 
+OLD = 4_102_444_799_999_998
+"""Epochs count microseconds since 1970, more than 32 bits or 14 digits hold; this one is at the end of 2099."""
+
+NEW = OLD + 1
+
 PATIENCE_S = 8.0
 """How long a test waits for what must happen before it fails; nothing waits this long where all is well."""
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from target import Can, Needs, Target
+from target import NEW, OLD, Can, Needs, Target
 
 from emq.runtime import errors
 from emq.runtime.environment import Environment
@@ -266,19 +266,19 @@ async def test_a_higher_epoch_fences_off_claims_and_verdicts_of_lower_ones(store
     slot, neighbour = target.slot(0), target.slot(1)
     await add(store, slot, ("x", NOW - 1), ("y", NOW))
     await add(store, neighbour, ("z", NOW))
-    await claim(store, slot, limit=1, epoch=4)
-    await store.lanes.claim([LaneClaim(slot, 1, 5)], NOW - 100)
-    answers = await store.lanes.claim([LaneClaim(slot, 10, 4), LaneClaim(neighbour, 10, 4)], NOW)
+    await claim(store, slot, limit=1, epoch=OLD)
+    await store.lanes.claim([LaneClaim(slot, 1, NEW)], NOW - 100)
+    answers = await store.lanes.claim([LaneClaim(slot, 10, OLD), LaneClaim(neighbour, 10, OLD)], NOW)
     assert isinstance(answers[0], errors.NotOwner)
     assert answers[1] == LaneClaimed([("z", b"z")], None, is_empty=False)
     stale = [
-        LaneSettle(slot, "x", verdict, 4, NOW, b"", "")
+        LaneSettle(slot, "x", verdict, OLD, NOW, b"", "")
         for verdict in (LaneVerdict.ACK, LaneVerdict.RETRY, LaneVerdict.DEAD)
     ]
-    verdicts = await settle(store, *stale, LaneSettle(neighbour, "z", LaneVerdict.ACK, 4))
+    verdicts = await settle(store, *stale, LaneSettle(neighbour, "z", LaneVerdict.ACK, OLD))
     assert [isinstance(verdict, errors.NotOwner) for verdict in verdicts] == [True, True, True, False]
     assert await state(store, slot) == LaneState(1, 1, 0, NOW)
-    assert ids(await claim(store, slot, epoch=5)) == ["y"]
+    assert ids(await claim(store, slot, epoch=NEW)) == ["y"]
 
 
 async def test_replay_purge_and_recall_are_not_fenced(store: Store, target: Target) -> None:
@@ -348,12 +348,12 @@ async def test_recover_returns_what_lower_epochs_had_claimed(store: Store, targe
 async def test_recover_fences_as_a_claim_does(store: Store, target: Target) -> None:
     slot, other = target.slot(0), target.slot(1)
     await add(store, slot, ("x", NOW), ("y", NOW))
-    await claim(store, slot, limit=1, epoch=3)
-    stale, fresh = await store.lanes.recover([(slot, 2), (other, 2)], older_than_ms=NOW + 1)
+    await claim(store, slot, limit=1, epoch=NEW)
+    stale, fresh = await store.lanes.recover([(slot, OLD), (other, OLD)], older_than_ms=NOW + 1)
     assert isinstance(stale, errors.NotOwner)
     assert (fresh, (await state(store, slot)).prepared) == (0, 1), "the newer owner runs it"
-    assert await store.lanes.recover([(slot, 4)]) == [1]
-    assert isinstance((await store.lanes.claim([LaneClaim(slot, 1, 3)], NOW))[0], errors.NotOwner)
+    assert await store.lanes.recover([(slot, NEW + 1)]) == [1]
+    assert isinstance((await store.lanes.claim([LaneClaim(slot, 1, NEW)], NOW))[0], errors.NotOwner)
 
 
 async def test_recover_returns_what_was_claimed_too_long_ago(store: Store, target: Target) -> None:

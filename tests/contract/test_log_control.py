@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from target import Can, Needs, Target, ends, put_one, read_all, read_one
+from target import NEW, OLD, Can, Needs, Target, ends, put_one, read_all, read_one
 
 from emq.runtime import errors
 from emq.storage.log_store import Batch, Put, Read, Trim
@@ -14,14 +14,14 @@ from emq.storage.store import Store
 async def test_a_higher_epoch_fences_off_reads_and_trims_of_lower_ones(store: Store, target: Target) -> None:
     queue = target.queue()
     offsets = await put_one(store.log, queue, b"a", b"b")
-    await read_one(store.log, queue, offsets[0], epoch=5)
-    (stale,) = await store.log.read([Read(queue, offsets[0], 10, 4)])
+    await read_one(store.log, queue, offsets[0], epoch=NEW)
+    (stale,) = await store.log.read([Read(queue, offsets[0], 10, OLD)])
     assert isinstance(stale, errors.NotOwner)
-    (refused,) = await store.log.trim([Trim(queue, offsets[1], 4)])
+    (refused,) = await store.log.trim([Trim(queue, offsets[1], OLD)])
     assert isinstance(refused, errors.NotOwner)
     assert (await store.log.bounds([queue]))[0].head == store.log.first_offset
-    assert list((await read_one(store.log, queue, offsets[0], epoch=5)).bodies) == [b"a", b"b"]
-    assert await store.log.trim([Trim(queue, offsets[1], 5)]) == [False]
+    assert list((await read_one(store.log, queue, offsets[0], epoch=NEW)).bodies) == [b"a", b"b"]
+    assert await store.log.trim([Trim(queue, offsets[1], NEW)]) == [False]
 
 
 async def test_a_fence_guards_all_priorities_of_its_group_and_no_other_group(store: Store, target: Target) -> None:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from slot_user import NOW, SECOND, STORES, TIMES, SlotUser, nth, refused
-from target import Target
+from target import NEW, Target
 
 from emq.storage.slot_store import Entry, Keep, Recover, SlotAdd, SlotClaim, SlotKind, SlotSettle, SlotVerdict
 from emq.storage.store import Store
@@ -385,11 +385,11 @@ async def test_a_higher_epoch_fences_off_lower_ones(user: SlotUser) -> None:
     (entry,) = (await user.claim(limit=1)).entries
     neighbour = user.beside()
     await neighbour.fill(b"z")
-    for raised in (3, 5):
-        if raised == 3:
-            assert refused(await user.sorted.claim([SlotClaim(user.slot, 1, 3, NOW)], NOW)) == [False]
+    for raised in (NEW, NEW + 2):
+        if raised == NEW:
+            assert refused(await user.sorted.claim([SlotClaim(user.slot, 1, NEW, NOW)], NOW)) == [False]
         else:
-            assert await user.sorted.recover([Recover(user.slot, 5)], NOW) == [2]
+            assert await user.sorted.recover([Recover(user.slot, raised)], NOW) == [2]
         before = await user.state()
         stale = [SlotSettle(user.slot, b"x", verdict, entry.token, raised - 1, 17, "stale") for verdict in OWNERS]
         assert refused(await user.sorted.settle(stale)) == [True] * len(OWNERS)
@@ -397,7 +397,7 @@ async def test_a_higher_epoch_fences_off_lower_ones(user: SlotUser) -> None:
         assert refused(await user.sorted.claim(claims, NOW)) == [True, False]
         assert refused(await user.sorted.recover([Recover(user.slot, raised - 1, NOW * 2)], NOW)) == [True]
         assert await user.state() == before
-    user.epoch = 5
+    user.epoch = raised
     assert len((await user.claim(now_ms=NOW + SECOND)).entries) == 2
 
 
