@@ -77,6 +77,6 @@ MUTANTS = (
         "emq/fetcher/slot_looks.py",
         "left = group.counter.available(now) - owner.coming",
         "left = group.counter.available(now)",
-        "tests/unit/test_slot_room.py::test_the_slots_of_a_topic_claim_together_no_more_than_the_topic_may_start",
+        "tests/unit/test_slot_claims.py::test_the_slots_of_a_topic_claim_together_no_more_than_the_topic_may_start",
     ),
 )
