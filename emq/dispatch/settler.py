@@ -14,6 +14,7 @@ from emq.dispatch.slot_settler import Answer, Claimed, MemberSettler
 from emq.dispatch.unsettled import Unsettled
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot
+from emq.groups.waiting_messages import is_by_score
 from emq.runtime import errors
 from emq.runtime.aside import Asides, Call
 from emq.runtime.troubles import Troubles
@@ -313,7 +314,7 @@ def _decided(
 def _in_slot(group: OwnedGroup, m: message.Message, decision: retry.Decision, now: float) -> retry.Decision:
     """Add to the decision how a member waits in its slot for its next attempt: the score, and `rests`."""
     assert decision.due_ms is not None
-    if not group.is_by_score:
+    if not is_by_score(group):
         return decision._replace(score=decision.due_ms)
     score = m.score if m.score > slot_store.RETRIES else m.token % 1000
     return decision._replace(score=score, rests=decision.due_ms > now * 1000)

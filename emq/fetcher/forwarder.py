@@ -130,7 +130,7 @@ class Forwarder:
                 continue
             batch.remove(entry)
             entry.group.lane_settled()
-            entry.group.uncount(entry.message)
+            entry.group.count(entry.message, -1)
             if isinstance(answer, errors.NotOwner):
                 self._events.lost(entry.group)
 

@@ -67,18 +67,13 @@ class WaitingMessages:
     mean_bytes: float = 0.0
     expires_us: int = 0
 
-    @property
-    def is_by_score(self) -> bool:
-        """True if the topic is by numeric priority, so that buffered messages stand in the order of their scores."""
-        return self.slot is not None and self.slot.slot.kind is SlotKind.PRIORITY
-
     def push(self, priority: int, messages: list[Message]) -> None:
         """Buffer messages of one priority, in order; they are ready to start from now on.
 
         In a topic by numeric priority, the messages are merged into the buffer by their scores.
         """
         buffer = self.buffers[priority] = writable(self.buffers[priority])
-        if buffer and self.is_by_score and messages[0].score > buffer[-1].score:
+        if buffer and is_by_score(self) and messages[0].score > buffer[-1].score:
             merged = list(heapq.merge(buffer, messages, key=_by_score))
             buffer.clear()
             buffer.extend(merged)
@@ -114,7 +109,7 @@ class WaitingMessages:
                     continue
                 self.running[message.key] = message.layout
             if message.offset < 0:
-                self.uncount(message)
+                self.count(message, -1)
             gauge = self.gauge
             gauge.messages -= 1
             gauge.bytes -= message.size
@@ -157,7 +152,7 @@ class WaitingMessages:
         """Put a message that was taken back to its place, ahead of those behind it and of the messages of its key."""
         buffer = self.buffers[message.priority] = writable(self.buffers[message.priority])
         message.ready_us = now_us
-        if self.is_by_score:
+        if is_by_score(self):
             bisect.insort_left(buffer, message, key=_by_score)
         else:
             bisect.insort_left(buffer, message, key=_by_start)
@@ -189,19 +184,12 @@ class WaitingMessages:
         """Note that a new message expires at `at_us`, in microseconds since the epoch."""
         self.expires_us = min(self.expires_us or at_us, at_us)
 
-    def count(self, message: Message) -> None:
-        """Count a message that was claimed from the lane or the slot and waits here."""
+    def count(self, message: Message, by: int = 1) -> None:
+        """Count a message that was claimed from the lane or the slot and waits here; `by` is -1 once it does not."""
         if message.member is None:
-            self.retries[message.priority] += 1
+            self.retries[message.priority] += by
         elif self.slot is not None:
-            self.slot.buffered += 1
-
-    def uncount(self, message: Message) -> None:
-        """Count a message from the lane or the slot no more: it does not wait here any longer."""
-        if message.member is None:
-            self.retries[message.priority] -= 1
-        elif self.slot is not None:
-            self.slot.buffered -= 1
+            self.slot.buffered += by
 
     def oldest_layout(self) -> float:
         """Return the oldest layout of the messages with a key that run or wait here; infinity if there are none.
@@ -267,7 +255,7 @@ class WaitingMessages:
                 if waiting and (priority, key) not in self.released:
                     message = self.released[priority, key] = waiting.popleft()
                     buffer = self.buffers[priority] = writable(self.buffers[priority])
-                    if self.is_by_score:
+                    if is_by_score(self):
                         bisect.insort_left(buffer, message, key=_by_score)
                     else:
                         buffer.appendleft(message)
@@ -306,7 +294,7 @@ class WaitingMessages:
         for m in messages:
             self._came_back(m)
             if m.offset < 0:
-                self.uncount(m)
+                self.count(m, -1)
 
     def _came_back(self, message: Message) -> bool:
         """Remove the message from `released`; return whether it was there."""
@@ -319,7 +307,7 @@ class WaitingMessages:
     def _block(self, message: Message, came_back: bool) -> None:
         waiting = self.blocked.setdefault((message.priority, message.key or ""), deque())
         self.held += 1
-        if self.is_by_score:
+        if is_by_score(self):
             bisect.insort(waiting, message, key=_by_score)
             return
         if (
@@ -349,6 +337,11 @@ def _is_member(message: Message) -> bool:
 
 def _by_score(message: Message) -> float:
     return -message.score
+
+
+def is_by_score(waiting: WaitingMessages) -> bool:
+    """Return whether the topic is by numeric priority, so that buffered messages stand in the order of their scores."""
+    return waiting.slot is not None and waiting.slot.slot.kind is SlotKind.PRIORITY
 
 
 def _by_start(message: Message) -> tuple[float, int]:

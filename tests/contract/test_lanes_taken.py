@@ -214,5 +214,6 @@ async def test_redis_forgets_a_lane_that_nothing_more_is_taken_from(store: Store
     lanes: Any = store.lanes
     await take(store, target.slot(), LaneVerdict.RECALL, "a")
     shard = lanes._shards[shard_of(target.slot(), len(lanes._shards))]
-    left_ms = await lanes._server.command("PTTL", shard.taken(target.slot()))
+    [taken] = shard.lane(target.slot(), ["taken"])
+    left_ms = await lanes._server.command("PTTL", taken)
     assert 0 < left_ms <= TAKEN_S * 1000
