@@ -6,6 +6,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -35,10 +36,7 @@ def of_messages(
         cut_short: runs of killed hosts.
         slack_us: largest difference between the clocks of two machines.
     """
-
-    def names(event: str) -> Counter[str]:
-        return Counter(only(table, event)["name"].to_pylist())
-
+    names = partial(_names, table)
     published, settled, dead, replayed = map(names, (events.PUBLISHED, events.SETTLED, events.DEAD, events.REPLAYED))
     early = _over_before(table, slack_us)
     more = names(events.MERGED) + names(events.DOUBTED)
@@ -82,6 +80,10 @@ def of_messages(
         "surplus": sum(repeats.values()),
         "dead_twice": Violations.of(f"{name} became a dead letter {dead[name]} times" for name in sorted(died_again)),
     }
+
+
+def _names(table: Any, event: str) -> Counter[str]:
+    return Counter(only(table, event)["name"].to_pylist())
 
 
 def _repeats(table: Any, settled: Counter[str], repeated: Mapping[str, lives.Life], slack_us: int) -> dict[str, int]:
