@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 from emq.fetcher.readiness import Readiness
@@ -163,20 +163,19 @@ class Puller:
         group = queue.group
         topic, index, priority, tracker = group.owner.topic.name, group.index, queue.priority, queue.tracker
         # Messages that a former owner finished: the checkpoint has them as ranges, or the watermark has passed them.
-        some_finished = bool(tracker.finished()) or batch.offsets[0] < tracker.watermark
-        ttl_s = group.owner.topic.options.ttl_s
+        placed: Iterable[tuple[int, bytes]] = zip(batch.offsets, batch.bodies, strict=True)
+        if tracker.finished() or batch.offsets[0] < tracker.watermark:
+            placed = (each for each in placed if not tracker.is_finished(each[0]))
         decode, first_delivery = message.decode, message.FIRST_DELIVERY
         messages = []
-        expiries: list[int] = []
-        ahead = 0
+        ahead, may_expire = 0, False
         damaged: list[tuple[int, bytes, str]] = []
-        for offset, body in zip(batch.offsets, batch.bodies, strict=True):
-            if some_finished and tracker.is_finished(offset):
-                continue
+        for offset, body in placed:
             try:
                 m = decode(body)
                 if body[0] != first_delivery:
                     message.bring_in_range(m)
+                    may_expire = True
             except message.UNREADABLE as exc:
                 if message.is_damaged(body):
                     damaged.append((offset, body, message.damage(exc)))
@@ -195,13 +194,13 @@ class Puller:
             m.priority = priority
             m.offset = offset
             m.ready_us = now_us
-            if ttl_s is not None:
+            messages.append(m)
+        if (ttl_s := group.owner.topic.options.ttl_s) is not None:
+            may_expire = True
+            for m in messages:
                 at_us = m.published_us + int(ttl_s * 1e6)
                 m.expires_us = min(m.expires_us or at_us, at_us)
-            if m.expires_us:
-                expiries.append(m.expires_us)
-            messages.append(m)
-        if expiries:
+        if may_expire and (expiries := [m.expires_us for m in messages if m.expires_us]):
             group.note_expiry(min(expiries))
         if ahead:
             if group.owner.gate is None:
