@@ -63,5 +63,12 @@ def body(**fields: Any) -> bytes:
     return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
 
 
+def match(version: int | None) -> Mapping[str, str]:
+    """Return the header that limits a change to a version: 0 for what must not exist, None for any."""
+    if version is None:
+        return {}
+    return {"If-Match": f'"{version}"'} if version else {"If-None-Match": "*"}
+
+
 def _text(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime.datetime) else str(value)

@@ -15,6 +15,7 @@ from emq_web import (
     dead_letters,
     deliveries,
     endpoints,
+    families,
     keys,
     lag,
     messages,
@@ -85,7 +86,7 @@ def _routes() -> Sequence[BaseRoute]:
     FastAPI builds the models of a path at its first request, which takes longer than many requests.
     """
     api = fastapi.APIRouter(responses=problems.RESPONSES)
-    for part in (tenants, endpoints, messages, keys, catalog, tasks, parts, now):
+    for part in (tenants, endpoints, messages, keys, families, catalog, tasks, parts, now):
         api.include_router(part.router, dependencies=[fastapi.Depends(parameters.refuse_unknown)])
     for part in (deliveries, replays, dead_letters, lag, cluster):  # these refuse them by their models
         api.include_router(part.router)

@@ -1,4 +1,4 @@
-"""Which version of a tenant, endpoint or pool a request means: `If-Match` and `If-None-Match`, as RFC 9110 has them."""
+"""Which version of a resource a request means: `If-Match` and `If-None-Match`, as RFC 9110 has them."""
 
 from __future__ import annotations
 

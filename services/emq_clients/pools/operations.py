@@ -14,7 +14,7 @@ import msgspec
 
 from emq.runtime import errors
 from emq_clients.pools import answers
-from emq_clients.requests import Page, Request, body, path
+from emq_clients.requests import Page, Request, body, match, path
 
 Table = Literal["resources", "types", "calendars", "tenants"]
 """The kinds of entries of a pool."""
@@ -37,13 +37,13 @@ def put_pool(pool: Mapping[str, Any] | msgspec.Struct, *, version: int | None = 
     if not isinstance(name, str) or not name:
         raise errors.InvalidPool(f"the pool has the name {name!r}; give it one, such as 'sms'")
     where, content = path("pools", name), msgspec.json.encode(pool)
-    return Request("PUT", where, answers.StoredPool, content, _match(version), repeatable=version is None)
+    return Request("PUT", where, answers.StoredPool, content, match(version), repeatable=version is None)
 
 
 def change_pool(pool: str, changes: Mapping[str, Any], *, version: int | None = None) -> Request[answers.StoredPool]:
     """Change the given fields of a pool; a table replaces the former. `version` as for `put_pool`."""
     where, content = path("pools", pool), msgspec.json.encode(changes)
-    return Request("PATCH", where, answers.StoredPool, content, _match(version), repeatable=version is None)
+    return Request("PATCH", where, answers.StoredPool, content, match(version), repeatable=version is None)
 
 
 def pool(pool: str) -> Request[answers.StoredPool]:
@@ -59,7 +59,7 @@ def pools(*, limit: int | None = None, cursor: str | None = None) -> Request[Pag
 def delete_pool(pool: str, *, force: bool | None = None, version: int | None = None) -> Request[None]:
     """Delete a pool; with `force` also if tasks are not done. It is sent once: a repeat would find no pool."""
     where = path("pools", pool, force="true" if force else None)
-    return Request("DELETE", where, type(None), headers=_match(version), repeatable=False)
+    return Request("DELETE", where, type(None), headers=match(version), repeatable=False)
 
 
 def snapshot(pool: str) -> Request[answers.Snapshot]:
@@ -87,12 +87,6 @@ def what_if(
     return Request("POST", path("pools", pool, "what-if"), answers.WhatIf, content)
 
 
-def _match(version: int | None) -> Mapping[str, str]:
-    if version is None:
-        return {}
-    return {"If-Match": f'"{version}"'} if version else {"If-None-Match": "*"}
-
-
 # ------------------------------------------------------------------------------------------------------------- entries
 
 
@@ -105,7 +99,7 @@ def put_entry(
         version: change only this version of the pool, 0 to create only; None for any.
     """
     where, content = path("pools", pool, table, name), msgspec.json.encode(value)
-    return Request("PUT", where, answers.Entry, content, _match(version), repeatable=version is None)
+    return Request("PUT", where, answers.Entry, content, match(version), repeatable=version is None)
 
 
 def change_entry(
@@ -113,7 +107,7 @@ def change_entry(
 ) -> Request[answers.Entry]:
     """Change the given fields of an entry; a list or a table replaces the former. `version` as for `put_pool`."""
     where, content = path("pools", pool, table, name), msgspec.json.encode(changes)
-    return Request("PATCH", where, answers.Entry, content, _match(version), repeatable=version is None)
+    return Request("PATCH", where, answers.Entry, content, match(version), repeatable=version is None)
 
 
 def entry(pool: str, table: Table, name: str) -> Request[answers.Entry]:
@@ -124,7 +118,7 @@ def entry(pool: str, table: Table, name: str) -> Request[answers.Entry]:
 def delete_entry(pool: str, table: Table, name: str, *, version: int | None = None) -> Request[answers.EntryDeleted]:
     """Delete an entry that no resource uses. It is sent once: a repeat would find no entry."""
     where = path("pools", pool, table, name)
-    return Request("DELETE", where, answers.EntryDeleted, headers=_match(version), repeatable=False)
+    return Request("DELETE", where, answers.EntryDeleted, headers=match(version), repeatable=False)
 
 
 def set_limits(
@@ -149,7 +143,7 @@ def resume_resource(pool: str, resource: str, *, version: int | None = None) -> 
 
 def _do(pool: str, resource: str, action: str, version: int | None) -> Request[answers.Entry]:
     where = path("pools", pool, "resources", f"{resource}:{action}")
-    return Request("POST", where, answers.Entry, None, _match(version), repeatable=version is None)
+    return Request("POST", where, answers.Entry, None, match(version), repeatable=version is None)
 
 
 # --------------------------------------------------------------------------------------------------------------- tasks

@@ -1,12 +1,20 @@
-"""The operators' views, as plain functions that build requests: hosts, the plan, lives of messages.
+"""What operators see and do, as plain functions that build requests: hosts, the plan, lives of messages, families.
 
 They need a key of the role `admin`. Both clients of the push service have them as methods.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+import msgspec
+
+from emq.topics.families import Bounds
+from emq.topics.family_file import NONE
+from emq.topics.option_types import FamilyArguments
 from emq_clients.push import answers
-from emq_clients.requests import Request, path
+from emq_clients.requests import Page, Request, body, match, path
 
 
 def hosts() -> Request[answers.Hosts]:
@@ -31,3 +39,57 @@ def trace(message: str, *, topic: str | None = None) -> Request[answers.Trace]:
 def trace_delivery(tenant: str, delivery: str) -> Request[answers.Trace]:
     """Return the life of a delivery, where it is, and why it waits."""
     return Request("GET", path("tenants", tenant, "deliveries", delivery, "trace"), answers.Trace)
+
+
+# ------------------------------------------------------------------------------------------------------------ families
+
+
+def create_family(
+    family: str, *, bounds: Bounds | None = None, **settings: Unpack[FamilyArguments]
+) -> Request[answers.Family]:
+    """Create a family, such as `orders.*`; arguments as for `emq.App.family`."""
+    idle = {"idle_s": NONE} if "idle_s" in settings and settings["idle_s"] is None else {}
+    given = {**settings, **idle, **msgspec.to_builtins(bounds or Bounds())}
+    return Request("POST", path("families"), answers.Family, body(name=family, **given))
+
+
+def change_family(family: str, changes: Mapping[str, Any], *, version: int | None = None) -> Request[answers.Family]:
+    """Change a family, and its topics in what is not their own.
+
+    Args:
+        changes: settings and bounds by name; None gives a setting its default again, and "none" as `idle_s` is never.
+        version: change only this version; None for any.
+    """
+    where, content = path("families", family), msgspec.json.encode(changes)
+    return Request("PATCH", where, answers.Family, content, match(version), repeatable=version is None)
+
+
+def family(family: str) -> Request[answers.Family]:
+    """Return a family."""
+    return Request("GET", path("families", family), answers.Family)
+
+
+def families(*, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Family]]:
+    """Return a page of families by name."""
+    return Request("GET", path("families", limit=limit, cursor=cursor), Page[answers.Family])
+
+
+def delete_family(family: str, *, force: bool = False, version: int | None = None) -> Request[None]:
+    """Delete a family; with `force` also its topics with their messages. It is sent once."""
+    where = path("families", family, force="true" if force else None)
+    return Request("DELETE", where, type(None), headers=match(version), repeatable=False)
+
+
+def pause_family(family: str) -> Request[answers.Family]:
+    """Stop consuming all topics of a family; publishing goes on."""
+    return Request("POST", path("families", f"{family}:pause"), answers.Family)
+
+
+def resume_family(family: str) -> Request[answers.Family]:
+    """Let all topics of a family publish and consume again. One that was paused by itself stays paused."""
+    return Request("POST", path("families", f"{family}:resume"), answers.Family)
+
+
+def drain_family(family: str) -> Request[answers.Family]:
+    """Refuse new messages for all topics of a family, and make no new topics; hosts consume the rest."""
+    return Request("POST", path("families", f"{family}:drain"), answers.Family)

@@ -1,4 +1,4 @@
-"""The answers to operators: hosts, the plan, the life of a message, keys, changes; `answers` has them, too."""
+"""The answers to operators: hosts, the plan, lives of messages, families, keys, changes; `answers` has them, too."""
 
 from __future__ import annotations
 
@@ -105,6 +105,23 @@ class Trace(msgspec.Struct, frozen=True):
     place: dict[str, Any] | None = None
     why: list[Reason] = []
     notes: list[str] = []
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """A family: settings for all topics below a prefix.
+
+    Attributes:
+        name: the prefix and a star.
+        version: another one after each change; the ETag.
+        topics: how many of its topics are awake.
+        settings: what a POST takes; "none" as `idle_s` stands for never, and secrets are masked.
+    """
+
+    name: str
+    version: int
+    state: Annotated[str, one_of("active", "paused", "draining")]
+    topics: int
+    settings: dict[str, Any]
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
