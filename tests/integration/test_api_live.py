@@ -18,6 +18,8 @@ from schemathesis.core.parameters import ParameterLocation
 from emq import App
 from emq.runtime import errors
 from emq.runtime.settings import Address
+from emq.topics.families import Family
+from emq.topics.model import Topic
 from emq_push.records.endpoints import EndpointSettings
 from emq_push.records.tenants import TenantSettings
 from emq_push.service.service import PushService
@@ -30,11 +32,13 @@ from support.live_api import Live, live
 from support.pools import POOL
 
 TENANT, URL = "acme", "https://93.184.216.34/hook"
+FAMILY = "orders.*"
 
 
 async def prepare(service: PushService) -> None:
     await service.tenants.put(TENANT, TenantSettings(qps=100), "test")
     await service.endpoints.create(TENANT, EndpointSettings(url=URL), "test")
+    await service.parts.app.families.create(Family(Topic(FAMILY, 50.0)))
     await PoolDesk(service).put(schemas.converted(POOL, Pool, "the pool"), None, "test")
 
 
@@ -67,6 +71,8 @@ def test_every_operation_keeps_to_its_document(case: schemathesis.Case, api: Liv
         case.path_parameters["tenant"] = TENANT
     if "pool" in (case.path_parameters or {}) and (case.method, case.path) != ("DELETE", "/v1/pools/{pool}"):
         case.path_parameters["pool"] = POOL["name"]
+    if "family" in (case.path_parameters or {}) and case.method != "DELETE":
+        case.path_parameters["family"] = FAMILY
     wrong = [place for place, part in case.meta.components.items() if part.mode.is_negative]
     if set(wrong) & {ParameterLocation.PATH, ParameterLocation.HEADER}:
         excluded.append(schemathesis.checks.negative_data_rejection)  # the test has put that right

@@ -21,7 +21,7 @@ from support import api_operations
 PUSH = api_operations.of(push_operations, {"message"}) | api_operations.of(cluster, ())
 POOLS = api_operations.of(pool_operations, {"task"})
 SAMPLES: dict[str, Any] = {
-    **dict.fromkeys(("tenant", "endpoint", "message", "delivery", "replay", "key", "event_type"), "x"),
+    **dict.fromkeys(("tenant", "family", "endpoint", "message", "delivery", "replay", "key", "event_type"), "x"),
     **dict.fromkeys(("pool", "resource", "name", "task", "task_type"), "x"),
     **{name: {} for name in ("payload", "filter", "value", "changes")},
     **{name: [] for name in ("messages", "limits", "tasks")},
