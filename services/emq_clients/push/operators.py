@@ -112,7 +112,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: the prefix and a star.
-        version: another one after each change; the ETag.
+        version: stands for state and settings; the ETag.
         topics: how many of its topics are awake.
         settings: what a POST takes; "none" as `idle_s` stands for never, and secrets are masked.
     """
