@@ -10,7 +10,7 @@ MUTANTS = (
         "D",
         "a new owner delivers what its former owner had finished above the watermark",
         "emq/fetcher/puller.py",
-        "if some_finished and tracker.is_finished(offset):\n                continue",
+        "placed = (each for each in placed if not tracker.is_finished(each[0]))",
         "pass",
         "tests/unit/test_fetcher.py::test_what_a_checkpoint_says_is_finished_is_not_buffered_again",
     ),
