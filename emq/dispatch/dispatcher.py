@@ -187,7 +187,11 @@ class Dispatcher(Rotation):
                         endings.finish_run(group, stint, upto)
                         priority, upto = message.priority, message.offset
                         stint.begin_run(priority, upto)
-                    if upto >= 0 and message.key is None and not message.expires_us and not owner.waits:
+                    if (
+                        upto >= 0
+                        and message.key is None
+                        and not (message.expires_us or message.started_us or owner.waits)
+                    ):
                         group.take_run(message, stint.granted - 1, taken)
                 stint.granted -= 1
                 message.started_us = began_us = now_us
@@ -201,11 +205,11 @@ class Dispatcher(Rotation):
                     await handler(message)
                 except BaseException as failure:  # no failure of any kind may leave the group busy
                     if self._driver is stint:
-                        self.flight.enter(group, 1, message.size)
                         if upto >= 0:  # the run ends before this message, and the next one begins behind it
                             endings.finish_run(group, stint, upto)
                             upto += 1
                             stint.begin_run(priority, upto)
+                        self.flight.enter(group, 1, message.size)
                     if endings.breaks_off(group, (message,), failure):
                         raise
                     endings.fail(group, message, failure)
@@ -230,8 +234,8 @@ class Dispatcher(Rotation):
                     counts.slow(starts.started, began_us, now_us)
         finally:
             if self._driver is stint:
-                endings.finish_run(group, stint, upto)
                 _return_taken(group, stint)
+                endings.finish_run(group, stint, upto)
         if starts.started != stint.started_before:
             owner.pace.passed(starts.started - stint.started_before)
         return True

@@ -175,7 +175,7 @@ class Waker:
         broken: returns how many unexpected failures the host's loops have had.
         """
         self._broken = broken
-        self._events = context.events
+        self._events, self._lease, self._clock = context.events, context.lease, context.clock
         self._store = store
         self._queues = queues
         self._groups = groups
@@ -236,10 +236,11 @@ class Waker:
                     looked_s = now_s
                     await self._doubt()
                     self._doubted = broken  # not before: if the look breaks, it comes again
-                part = [queue for name in _slice(queues, i) if (queue := self._queues.get(name)) is not None]
-                await self._look_once(part)
                 for lane in _slice(lanes, i):
                     self._events.due(lane, 0)
+                await self._lease.valid(self._clock)
+                part = [queue for name in _slice(queues, i) if (queue := self._queues.get(name)) is not None]
+                await self._look_once(part)
 
     async def _look_once(self, queues: Sequence[OwnedQueue]) -> None:
         """Arm the queues again that were read to their ends, in one call; look at those that hold something.

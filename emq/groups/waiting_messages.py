@@ -120,7 +120,8 @@ class WaitingMessages:
         """Take out up to `most` messages that follow `message` in its queue, into the empty list `run`, the next last.
 
         Only messages that `take` would return one after the other, whatever the time: without a key and an expiry. Call
-        it if `message` is such a message of a queue. Whoever awaits anything returns what did not start: `return_run`.
+        it if `message` is such a message of a queue that was never put back: then no message behind it was, either.
+        Whoever awaits anything returns what did not start: `return_run`.
         """
         if self.policy is not STRICT:
             return

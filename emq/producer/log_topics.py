@@ -204,6 +204,7 @@ class QueueProducer:
                 self._doubt(route, group, priority, answer, _at(uids, at))
             if not todo:
                 break
+            todo = sorted(todo)  # else messages of a queue would change their order
             try:
                 route = await self._rerouted(route, priority, raised, tries)
             except errors.EMQError as exc:

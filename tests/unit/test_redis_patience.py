@@ -145,3 +145,30 @@ async def test_a_cancellation_that_the_driver_loses_ends_the_caller_all_the_same
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await node.patience.answer(loses)
+
+
+async def test_closing_ends_the_calls_that_wait_and_refuses_later_ones_unsent() -> None:
+    node = Node()
+    node.takes_s = None
+    waiting = asyncio.create_task(node.call())
+    await asyncio.sleep(0.01)
+    await node.patience.close()
+    with pytest.raises(errors.OutcomeUnknown):
+        await waiting
+    sent = node.calls
+    with pytest.raises(errors.StoreUnavailable, match="closed; open the store again"):
+        await node.call()
+    assert node.calls == sent
+
+
+async def test_a_call_that_its_caller_cancels_is_no_answer() -> None:
+    node = Node()
+    node.takes_s = None
+    calls = [asyncio.create_task(node.call()) for _ in range(4)]
+    for call in calls[1:]:
+        await asyncio.sleep(LEAST_S / 5)
+        call.cancel()
+    _, failure = await timed(calls[0])
+    assert isinstance(failure, errors.OutcomeUnknown)
+    assert node.patience.is_silent, "no call was answered"
+    await node.patience.close()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from unittest import mock
 
 import pytest
 
 from emq.dispatch.dispatcher import Dispatcher
+from emq.dispatch.stint import Stint
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
@@ -134,6 +136,54 @@ async def test_a_group_that_is_let_go_of_meanwhile_counts_nothing(forgotten: str
     rig = Rig(lets_go)
     await rig.run()
     assert (rig.gauge.messages, rig.gauge.bytes, rig.group.buffered) == (0, 0, 0)
+    await rig.dispatcher.tasks.cancel()
+
+
+@pytest.mark.parametrize("ending", ["fails", "revokes"])
+async def test_a_bug_as_a_run_is_finished_keeps_no_message_and_no_place(ending: str) -> None:
+    """What was taken would start in the visit to the next group, as if it were that group's."""
+
+    async def ends(message: Message) -> None:
+        if message.offset == 3 and ending == "fails":
+            raise ValueError(message.id)
+        if message.offset == 3:
+            rig.dispatcher.revoke(rig.group.owner)
+
+    rig, stints = Rig(ends), list[Stint]()
+    begun = rig.dispatcher._stint
+
+    async def noted(stint: Stint) -> None:
+        stints.append(stint)
+        await begun(stint)
+
+    with (
+        mock.patch.object(rig.dispatcher, "_stint", noted),
+        mock.patch.object(rig.dispatcher.endings, "finish_run", side_effect=OSError("a bug")),
+    ):
+        await rig.run()
+    assert stints
+    assert all(not stint.taken for stint in stints)
+    assert (rig.group.in_flight, rig.dispatcher.flight.count) == (0, 0)
+    rig.assert_counted()
+
+
+async def test_a_message_that_was_put_back_is_not_taken_in_a_run() -> None:
+    started: list[int] = []
+
+    async def second_waits(message: Message) -> None:
+        started.append(message.offset)
+        if message.offset == 2:
+            rig.dispatcher.accepting = False
+            await asyncio.Event().wait()
+
+    rig = Rig(second_waits)
+    for message in [m for m in (rig.group.take(T) for _ in range(4)) if m is not None]:
+        message.started_us = T
+        rig.group.put_back(message, T)
+    await rig.run()
+    assert started == [1, 2]
+    assert rig.waiting == [3, 4, 5, 6, 7, 8, 9]
+    rig.assert_counted()
     await rig.dispatcher.tasks.cancel()
 
 

@@ -28,9 +28,10 @@ CLUSTER_SHARDS = 64
 """Default number of shards on a cluster; enough to give some twenty masters about the same share."""
 
 CONNECT_TIMEOUT_S = 5
-SENTINEL_TIMEOUT_S = 30
-"""Most seconds that the driver waits for a sentinel. `Patience` bounds the calls to servers, at less cost: the driver
-makes a task and two timers for each call if it has a time-out of its own."""
+SENTINEL_S = 0.3
+"""Most seconds that the driver waits for a sentinel, to connect and to answer, before it asks the next one. A call to
+the master may have to ask them, and has a second in all. `Patience` bounds the calls to servers, at less cost: the
+driver makes a task and two timers for each call if it has a time-out of its own."""
 
 
 async def open_store(url: str, environment: Environment) -> RedisStore:
@@ -130,8 +131,8 @@ def _sentinels(address: Address) -> OneAtATime:
     tls = options.pop("connection_class", None) is not None
     own = {"username": address.sentinel_username, "password": address.sentinel_password}
     common = {name: value for name, value in options.items() if name.startswith(("socket_", "ssl_")) or name == "retry"}
-    patience = {"socket_timeout": common.get("socket_timeout") or SENTINEL_TIMEOUT_S}
-    asked = {**common, **patience, **own, "ssl": tls, "protocol": 2}
+    asked = {**common, **dict.fromkeys(("socket_timeout", "socket_connect_timeout"), SENTINEL_S), **own}
+    asked |= {"ssl": tls, "protocol": 2}
     return OneAtATime(address.hosts, sentinel_kwargs=asked, ssl=tls, **options)
 
 
@@ -154,7 +155,11 @@ def _options(address: Address, host: str, port: int) -> dict[str, Any]:
 
 
 async def _check_version(client: redis.asyncio.Redis, shown: str) -> None:
-    info = await Server(client, shown).command("INFO", "server")
+    server = Server(client, shown)
+    try:
+        info = await server.command("INFO", "server")
+    finally:
+        await server.patience.close()
     version = info.get("redis_version", "0") if isinstance(info, dict) else "0"
     if int(str(version).split(".")[0]) < 7:
         raise errors.StoreUnavailable(f"{shown} is Redis {version}; EMQ needs Redis 7.0 or later, or Valkey")

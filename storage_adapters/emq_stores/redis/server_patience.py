@@ -67,6 +67,7 @@ class Patience:
         self._times_s: deque[float] = deque(maxlen=REMEMBERED)
         self._answers = 0
         self._probe: asyncio.Task[None] | None = None
+        self._closed = False
 
     @property
     def is_silent(self) -> bool:
@@ -80,11 +81,13 @@ class Patience:
             sending_s: seconds added because the call is large.
 
         Raises:
-            StoreUnavailable: the server is silent; nothing was sent.
+            StoreUnavailable: the server is silent, or the store was closed; nothing was sent.
             OutcomeUnknown: the server did not answer in time.
         """
         if self._probe is not None:
             raise errors.StoreUnavailable(f"{self._server} does not answer; it is asked again every {PROBE_S:g} s")
+        if self._closed:
+            raise errors.StoreUnavailable(f"the connection to {self._server} is closed; open the store again")
         loop = asyncio.get_running_loop()
         deadline_s = self.deadline_s + longer_s + sending_s
         began, waiting = loop.time(), _Waiting(asyncio.timeout(None), self._answers, deadline_s)
@@ -95,11 +98,15 @@ class Patience:
                 self._waiting.add(waiting)
                 if self._ticker is None:
                     self._ticker = loop.call_later(self.deadline_s / TICKS, self._tick)
+                is_answer = True
                 try:
                     return await call()
+                except asyncio.CancelledError:
+                    is_answer = False
+                    raise
                 finally:
                     self._waiting.discard(waiting)
-                    if not waiting.is_over:
+                    if is_answer:
                         self._answered(None if longer_s else loop.time() - began)
                     if task is not None and task.cancelling() > cancelled + waiting.is_over:
                         # Before Python 3.12, `asyncio.wait_for`, by which the driver sends, loses a cancellation that
@@ -111,7 +118,10 @@ class Patience:
             raise errors.OutcomeUnknown(f"{self._server} did not answer a call in time ({deadline_s:.1f} s)") from exc
 
     async def close(self) -> None:
-        """End the timer and the PINGs."""
+        """End the timer and the PINGs, and all calls that wait: nothing bounds them from now on."""
+        self._closed = True
+        for waiting in self._waiting:
+            waiting.end()
         if self._ticker is not None:
             self._ticker.cancel()
         if self._probe is not None:
