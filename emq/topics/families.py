@@ -147,6 +147,7 @@ def checked(family: Family) -> Family:
             f"max_topics {bounds.max_topics} must be from 0 to {MAX_TOPICS}; with 0 nobody makes topics by publishing",
         ),
         (bounds.name_length >= 1, f"name_length {bounds.name_length} must be at least 1"),
+        (len(bounds.alphabet) <= 256, f"alphabet has {len(bounds.alphabet)} characters; write ranges, at most 256"),
         (room >= 1, f"the prefix leaves no room for a name of at most {rules.MAX_NAME_BYTES} bytes; shorten it"),
     ):
         if not holds:

@@ -118,6 +118,7 @@ async def test_an_alphabet_lists_characters_and_ranges(alphabet: str, takes: str
     [
         ({"max_topics": -1}, "max_topics -1 must be from 0"),
         ({"name_length": 0}, "name_length 0 must be at least 1"),
+        ({"alphabet": "a" * 500}, "alphabet has 500 characters; write ranges, at most 256"),
         ({"alphabet": ""}, "lists no characters"),
         ({"alphabet": "z-a"}, "the range z-a runs backwards"),
     ],
