@@ -138,7 +138,7 @@ class SlotProducer:
         Args:
             add: adds the messages of the given numbers; raises only if it has not added any message.
         """
-        outcomes: dict[int, Outcome] = {}
+        outcomes: list[Outcome] = []
         todo: Sequence[int] = range(count)
         for tries in range(TRIES):
             try:
@@ -150,12 +150,15 @@ class SlotProducer:
                 answers = await add(route, todo)
             except errors.EMQError as exc:
                 answers = [exc] * len(todo)
-            outcomes.update(zip(todo, answers, strict=True))
+            if tries == 0:
+                outcomes = [*answers]
+            else:
+                for i, answer in zip(todo, answers, strict=True):
+                    outcomes[i] = answer
             if first_failure(answers, errors.QueueSealed) is None:
-                break
+                return outcomes
             todo = [i for i in todo if isinstance(outcomes[i], errors.QueueSealed)]
-        found = (outcomes[i] for i in range(count))
-        return [unopened(name) if isinstance(o, errors.QueueSealed) else o for o in found]
+        return [unopened(name) if isinstance(o, errors.QueueSealed) else o for o in outcomes]
 
     async def _add_many(
         self,

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import enum
 import math
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -262,6 +263,9 @@ class Waiting(NamedTuple):
     merged: int = 1
 
 
+_score = operator.attrgetter("score")
+
+
 def check_scores(asked: Sequence[SlotAdd] | Sequence[SlotSettle]) -> None:
     """Check scores. Every store calls this before it stores any of them.
 
@@ -269,7 +273,7 @@ def check_scores(asked: Sequence[SlotAdd] | Sequence[SlotSettle]) -> None:
         InvalidMessage: a score is not a finite number. Nothing of the call was applied; correct the score.
     """
     try:
-        if math.isfinite(sum([each.score for each in asked])):
+        if math.isfinite(sum(map(_score, asked))):
             return
     except (TypeError, OverflowError):
         pass
