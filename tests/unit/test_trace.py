@@ -294,7 +294,7 @@ async def test_a_message_given_up_as_a_hole_is_told_so(tmp_path: Path) -> None:
         await app.create_topic("shop", 20)
         message_id = await app.publish("shop", "x", priority="mid")
         [bounds] = await app.store.log.bounds(["shop/0/mid"])
-        app.trail.record(events.Skipped(time.time_ns() // 1000, "shop", 0, 1, bounds.head, bounds.tail))
+        app.trail.record(events.Skipped(app.clock.now_us(), "shop", 0, 1, bounds.head, bounds.tail))
         found = await traced(app, message_id)
         assert (found.state, found.reasons) == ("skipped", ())
         assert "taken for a hole" in found.lines[-1].detail
