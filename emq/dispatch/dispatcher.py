@@ -234,7 +234,7 @@ class Dispatcher(Rotation):
                     counts.slow(starts.started, began_us, now_us)
         finally:
             if self._driver is stint:
-                _return_taken(group, stint)
+                stint.return_taken()
                 endings.finish_run(group, stint, upto)
         if starts.started != stint.started_before:
             owner.pace.passed(starts.started - stint.started_before)
@@ -288,7 +288,7 @@ class Dispatcher(Rotation):
         group = stint.group
         assert group is not None
         try:
-            _return_taken(group, stint)
+            stint.return_taken()
             group.busy = group.serial
             if (message := stint.running) is not None:
                 self.endings.finish_run(group, stint, message.offset)
@@ -334,10 +334,3 @@ class Dispatcher(Rotation):
             if stint.group is not None:
                 self._events.broken("dispatch", stint.group, bug)
             self.wake()
-
-
-def _return_taken(group: OwnedGroup, stint: Stint) -> None:
-    if group.stopping:
-        stint.taken.clear()  # as the group's buffers are cleared; the store has the messages
-    elif stint.taken:
-        group.return_run(stint.taken)

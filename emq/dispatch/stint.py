@@ -35,3 +35,11 @@ class Stint:
     def begin_run(self, priority: int, offset: int) -> None:
         """Begin a run with a message that starts now."""
         self.priority, self.first = priority, offset
+
+    def return_taken(self) -> None:
+        """Return the messages that were taken and not started to the group's buffer."""
+        if self.group is not None and self.taken:
+            if self.group.stopping:
+                self.taken.clear()  # as the group's buffers are cleared; the store has the messages
+            else:
+                self.group.return_run(self.taken)

@@ -196,7 +196,7 @@ class QueueProducer:
             for group, at, answer in await self._put_batch(route, priority, places, batch, full):
                 if isinstance(answer, errors.QueueSealed):
                     if tries < reopening.TRIES:
-                        todo, raised = [*todo, *at], max(raised, answer.layout)
+                        todo, raised = sorted([*todo, *at]), max(raised, answer.layout)  # in their order
                         continue
                     answer = reopening.unopened(route.topic.name)
                 for i in at:
@@ -204,7 +204,6 @@ class QueueProducer:
                 self._doubt(route, group, priority, answer, _at(uids, at))
             if not todo:
                 break
-            todo = sorted(todo)  # else messages of a queue would change their order
             try:
                 route = await self._rerouted(route, priority, raised, tries)
             except errors.EMQError as exc:

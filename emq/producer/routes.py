@@ -63,7 +63,8 @@ class Route(NamedTuple):
     ) -> dict[int, Sequence[int]]:
         """Deal the chosen messages, given by their places in `keys` and `uids`, out to groups.
 
-        This does what `group` does for each message, in a third of the time; in none if no message has a key.
+        This does what `group` does for each message, in a third of the time. If no message has a key, there is no step
+        for each message at all.
         """
         groups, by_id = self.topic.active_groups, self.topic.options.dedupe_s
         if groups == 1:

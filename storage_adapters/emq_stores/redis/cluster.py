@@ -14,7 +14,7 @@ node, and that neither node has all keys of the script. A call whose answer was 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import redis.exceptions
@@ -22,7 +22,7 @@ from redis.crc import key_slot
 
 from emq.runtime import errors
 from emq.storage.durability import Durability
-from emq_stores.redis.damage import Scripts
+from emq_stores.redis.damage import ScriptCall, Scripts
 from emq_stores.redis.failures import translated
 from emq_stores.redis.node_pipeline import NodePipeline
 from emq_stores.redis.scripts import Script, script
@@ -48,18 +48,10 @@ class ClusterServer(Scripts):
         self._topology = topology
         self._url = url
 
-    async def _run(
-        self,
-        name: str,
-        keys: Sequence[str],
-        args: Iterable[Any],
-        durability: Durability,
-        allow_oom: bool,
-        outlives: bool,
-    ) -> Any:
-        known = script(name, allow_oom, sharded=True)
-        call = _Redirected(self._topology, hash_slot(keys[0]), self._url, durability, outlives)
-        return await call.answer(known, [len(keys), *keys, *args])
+    async def _run(self, call: ScriptCall) -> Any:
+        known = script(call.name, call.allow_oom, sharded=True)
+        redirected = _Redirected(self._topology, hash_slot(call.keys[0]), self._url, call.durability, call.outlives)
+        return await redirected.answer(known, [len(call.keys), *call.keys, *call.args])
 
     async def command(self, *call: Any) -> Any:
         redirected = _Redirected(self._topology, hash_slot(call[1]), self._url, Durability.ACCEPTED, False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from emq.runtime import errors
 from emq.storage.durability import Durability
@@ -29,6 +29,17 @@ READING = frozenset(
 
 class SharedKeyDamaged(errors.KeyDamaged):
     """The key belongs to all queues of a storage shard, so no entry of the call can be served."""
+
+
+class ScriptCall(NamedTuple):
+    """The arguments of `Scripts.run`."""
+
+    name: str
+    keys: Sequence[str]
+    args: Iterable[Any] = ()
+    durability: Durability = Durability.ACCEPTED
+    allow_oom: bool = False
+    outlives: bool = False
 
 
 class Scripts(abc.ABC):
@@ -72,7 +83,7 @@ class Scripts(abc.ABC):
         if self.damaged and not self.damaged.keys().isdisjoint(keys):
             await self._refuse([key for key in keys if key in self.damaged])
         try:
-            return await self._run(name, keys, args, durability, allow_oom, outlives)
+            return await self._run(ScriptCall(name, keys, args, durability, allow_oom, outlives))
         except MetWrongType as exc:
             found = await self._find(list(dict.fromkeys(keys)))
             if not found or name not in READING:
@@ -81,15 +92,7 @@ class Scripts(abc.ABC):
             raise _error(*found[0]) from exc
 
     @abc.abstractmethod
-    async def _run(
-        self,
-        name: str,
-        keys: Sequence[str],
-        args: Iterable[Any],
-        durability: Durability,
-        allow_oom: bool,
-        outlives: bool,
-    ) -> Any:
+    async def _run(self, call: ScriptCall) -> Any:
         """See `run`; a key of a wrong type is `MetWrongType`."""
 
     @abc.abstractmethod
@@ -112,7 +115,7 @@ class Scripts(abc.ABC):
 
     async def _find(self, keys: list[str]) -> list[tuple[str, str]]:
         """Look at the types of keys; remember the wrong ones, and return each with the type that was found."""
-        types = await self._run("types", keys, (), Durability.ACCEPTED, False, False)
+        types = await self._run(ScriptCall("types", keys))
         wrong = []
         for key, answer in zip(keys, types, strict=True):
             found = answer.decode() if isinstance(answer, bytes) else str(answer)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import redis.asyncio
 import redis.exceptions
 
 from emq.runtime import errors
-from emq.storage.durability import Durability
 from emq_stores.redis.confirmation import Confirm, Confirmations
-from emq_stores.redis.damage import Scripts
+from emq_stores.redis.damage import ScriptCall, Scripts
 from emq_stores.redis.failures import translated
 from emq_stores.redis.scripts import script
 from emq_stores.redis.server_patience import Patience, sending_s
@@ -47,25 +46,17 @@ class Server(Scripts):
         self._confirmations = Confirmations(url, followed)
         self.patience = Patience(url, lambda: client.execute_command("PING"))  # type: ignore[no-untyped-call]
 
-    async def _run(
-        self,
-        name: str,
-        keys: Sequence[str],
-        args: Iterable[Any],
-        durability: Durability,
-        allow_oom: bool,
-        outlives: bool,
-    ) -> Any:
-        digest, text = script(name, allow_oom)
-        call = [digest, len(keys), *keys, *args]
-        confirm = self._confirmations.needed(durability, outlives)
-        times_s = (confirm.wait_s, sending_s(call))
+    async def _run(self, call: ScriptCall) -> Any:
+        digest, text = script(call.name, call.allow_oom)
+        words = [digest, len(call.keys), *call.keys, *call.args]
+        confirm = self._confirmations.needed(call.durability, call.outlives)
+        times_s = (confirm.wait_s, sending_s(words))
         with self._translated_errors():
             try:
-                return await self.patience.answer(lambda: self._send("EVALSHA", call, confirm), *times_s)
+                return await self.patience.answer(lambda: self._send("EVALSHA", words, confirm), *times_s)
             except redis.exceptions.NoScriptError:
-                call[0] = text
-                return await self.patience.answer(lambda: self._send("EVAL", call, confirm), *times_s)
+                words[0] = text
+                return await self.patience.answer(lambda: self._send("EVAL", words, confirm), *times_s)
 
     async def command(self, *call: Any) -> Any:
         with self._translated_errors():
