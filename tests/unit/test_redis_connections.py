@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 from unittest import mock
 
@@ -12,6 +14,8 @@ import redis.exceptions
 from redis.exceptions import AskError, MovedError, ResponseError
 
 from emq.storage.durability import Durability
+from emq_stores.redis import opening
+from emq_stores.redis.address import parsed
 from emq_stores.redis.cluster import ClusterServer
 from emq_stores.redis.failures import translated
 from emq_stores.redis.node_pipeline import NodePipeline
@@ -126,3 +130,34 @@ RESET = "Error while reading from 127.0.0.1:39109 : (104, 'Connection reset by p
 )
 def test_the_reason_of_a_broken_connection_is_plain(failure: Exception, said: str) -> None:
     assert str(translated(failure, "redis://h/0")) == f"connection to redis://h/0 broke: {said}"
+
+
+@contextlib.asynccontextmanager
+async def sentinel(*, answers: bool) -> AsyncIterator[str]:
+    """Serve a sentinel that knows the master `main`, or that accepts connections and never answers."""
+    masters = {"name": "main", "ip": "127.0.0.1", "port": "7", "flags": "master", "num-other-sentinels": "1"}
+    numbers = ("pending-commands", "link-pending-commands", "last-ping-sent", "last-ok-ping-reply", "last-ping-reply")
+    more = ("down-after-milliseconds", "info-refresh", "role-reported-time", "config-epoch", "num-slaves", "quorum")
+    last = ("failover-timeout", "parallel-syncs", "link-refcount")
+    words = [word for pair in {**masters, **dict.fromkeys((*numbers, *more, *last), "1")}.items() for word in pair]
+    told = f"*1\r\n*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(4096):
+            if answers:
+                writer.write(told.encode() if b"MASTERS" in data.upper() else b"+OK\r\n" * data.count(b"*"))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield "{}:{}".format(*server.sockets[0].getsockname())
+
+
+async def test_a_sentinel_that_hangs_does_not_hide_the_others() -> None:
+    async with sentinel(answers=False) as hung, sentinel(answers=True) as well:
+        sentinels = opening._sentinels(parsed(f"redis+sentinel://{hung},{well}/main"))
+        try:
+            async with asyncio.timeout(10):  # a bound far above what it takes, and far below the driver's own patience
+                assert await sentinels.discover_master("main") == ("127.0.0.1", 7)
+        finally:
+            await sentinels.aclose()

@@ -10,7 +10,9 @@ import pytest
 from emq.producer import reopening
 from emq.producer.outgoing import Outgoing
 from emq.runtime import errors
-from emq.storage.log_store import Trim
+from emq.storage import message
+from emq.storage.answers import served
+from emq.storage.log_store import Read, Trim
 from support.rig import Rig, rig
 
 WAYS: dict[str, tuple[str, str, Callable[[Rig], Awaitable[object]]]] = {
@@ -77,3 +79,16 @@ async def test_each_message_of_a_send_is_told_so(r: Rig) -> None:
 def test_a_publish_waits_for_seconds() -> None:
     """The process that opens the group may be slow, or may have ended, so that a host must."""
     assert reopening.STEP_S * sum(range(reopening.TRIES)) == pytest.approx(9.5)
+
+
+async def test_a_batch_that_many_groups_refuse_keeps_its_order_in_each_queue(r: Rig) -> None:
+    await r.topic("wide", 300)
+    groups = (await r.catalog.get("wide")).active_groups
+    assert groups == 6
+    seal(r, "log", "put", 1)
+    await r.producer.publish_many("wide", [b"%d" % number for number in range(40)])
+    queues = (await r.catalog.get("wide")).all_queues()
+    batches = served(await r.store.log.read([Read(queue, 0, 100, None) for queue in queues]))
+    found = [[int(message.decode(body).payload) for body in batch.bodies] for batch in batches]
+    assert sorted(number for numbers in found for number in numbers) == list(range(40))
+    assert [numbers for numbers in found if numbers != sorted(numbers)] == []
