@@ -243,7 +243,7 @@ class Waker:
                 await self._look_once(part)
 
     async def _look_once(self, queues: Sequence[OwnedQueue]) -> None:
-        """Arm the queues again that were read to their ends, in one call; look at those that hold something.
+        """Let the store arm all empty queues again, in one call. Then look at the queues that hold something.
 
         An empty queue costs a third of what it costs by `look_at`.
         """

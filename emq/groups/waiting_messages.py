@@ -117,11 +117,12 @@ class WaitingMessages:
         return None
 
     def take_run(self, message: Message, most: int, run: list[Message]) -> None:
-        """Take out up to `most` messages that follow `message` in its queue, into the empty list `run`, the next last.
+        """Take out up to `most` messages that follow `message` in its queue, and put them into the empty list `run`.
 
-        Only messages that `take` would return one after the other, whatever the time: without a key and an expiry. Call
-        it if `message` is such a message of a queue that was never put back: then no message behind it was, either.
-        Whoever awaits anything returns what did not start: `return_run`.
+        The next message comes last in `run`. These are the messages that the next calls of `take` would return: they
+        have no key and no expiry. `message` must be such a message, too, and must never have been put back; then no
+        message behind it was put back. If the caller has to wait, it gives the messages that did not start to
+        `return_run`.
         """
         if self.policy is not STRICT:
             return

@@ -387,7 +387,7 @@ def _put(route: Route, group: int, priority: int, bodies: Sequence[bytes], ids: 
 
 
 def _at(column: Sequence[T], at: Sequence[int]) -> Sequence[T]:
-    """Return the values at some places; without a step for each where the places are a range."""
+    """Return the values at the given places. If the places are a range, this is one slice."""
     return column[at.start : at.stop : at.step] if isinstance(at, range) else [column[i] for i in at]
 
 

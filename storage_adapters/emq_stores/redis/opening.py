@@ -29,9 +29,9 @@ CLUSTER_SHARDS = 64
 
 CONNECT_TIMEOUT_S = 5
 SENTINEL_S = 0.3
-"""Most seconds that the driver waits for a sentinel, to connect and to answer, before it asks the next one. A call to
-the master may have to ask them, and has a second in all. `Patience` bounds the calls to servers, at less cost: the
-driver makes a task and two timers for each call if it has a time-out of its own."""
+"""Most seconds that the driver waits for a connection to a sentinel, and for its answer; then it asks the next one. A
+call has one second at least, and the driver may have to ask several sentinels in it. Servers have no time-out in the
+driver: `Patience` bounds their calls, and the driver would make a task and two timers for each call."""
 
 
 async def open_store(url: str, environment: Environment) -> RedisStore:
