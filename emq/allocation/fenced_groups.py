@@ -30,16 +30,20 @@ class FencedGroups:
         """Ask for the group from `at_s` on."""
         self._asked[group] = epoch, at_s
 
-    def wait(self, group: str, epoch: int, now: float) -> float:
+    def wait(self, group: str, epoch: int, now: float, first_s: float = FENCED_S) -> float:
         """Ask for the group after a while, longer at each time that a stranger takes it; return the seconds.
 
         Several calls may be refused under one epoch; only the first one counts.
+
+        Args:
+            first_s: the seconds of the first time.
         """
         if (asked := self._asked.get(group)) is not None and asked[0] == epoch:
             return max(0.0, asked[1] - now)
         wait_s, again_at = self._waits.get(group, (0.0, 0.0))
         # A stranger that left the group alone for `MAX_FENCED_S` has gone.
-        wait_s = FENCED_S if wait_s == 0 or now > again_at + MAX_FENCED_S else min(MAX_FENCED_S, wait_s * 2)
+        is_first = group not in self._waits or now > again_at + MAX_FENCED_S
+        wait_s = first_s if is_first else min(MAX_FENCED_S, max(FENCED_S, wait_s * 2))
         self._waits[group] = wait_s, now + wait_s
         self.ask(group, epoch, now + wait_s)
         return wait_s
@@ -47,6 +51,15 @@ class FencedGroups:
     def due(self, now: float) -> Iterator[tuple[str, int]]:
         """Yield the groups to ask for now, with their epochs."""
         return ((group, epoch) for group, (epoch, at_s) in self._asked.items() if at_s <= now)
+
+    def given(self, group: str) -> None:
+        """Ask no longer for the group."""
+        self._asked.pop(group, None)
+
+    def forget(self, group: str) -> None:
+        """Forget the group, also that it was taken."""
+        self._asked.pop(group, None)
+        self._waits.pop(group, None)
 
     def keep(self, entries: Mapping[str, Entry]) -> None:
         """Forget the groups that a new plan took away or gives under a new epoch; `entries` has the others."""

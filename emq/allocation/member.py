@@ -91,6 +91,7 @@ class ClusterMembership:
         self._paths = records.Paths(seat.environment)
         self._environment = seat.environment
         self._clock = seat.clock
+        self._next_generation = seat.next_generation
         self._weight = weight
         self._serves = serves
         self._complaint = Complaint(log)
@@ -186,13 +187,22 @@ class ClusterMembership:
         self._handoff.released(groups)
         self._changed.set()
 
-    def fenced(self, group: str, epoch: int) -> None:
+    async def next_epoch(self) -> int:
+        return await self._next_generation(max(self._clock.now_us(), self._handoff.generation + 1))
+
+    def again(self) -> None:
+        self._stream.again()
+
+    def fenced(self, group: str, epoch: int, bucket: str = "") -> bool:
+        if bucket:
+            self._strangers.refused(group, bucket)
+            return True
         self._changed.set()
-        if not self._handoff.refused(group, epoch):
-            return  # the plan took the group away, so the refusal is right
-        wait_s = self._fenced.wait(group, epoch, self._clock.now())
-        asyncio.get_running_loop().call_later(wait_s, self._changed.set)
-        self._strangers.refused(group)
+        if self._handoff.refused(group, epoch):  # else the plan took the group away, so the refusal is right
+            wait_s = self._fenced.wait(group, epoch, self._clock.now())
+            asyncio.get_running_loop().call_later(wait_s, self._changed.set)
+            self._strangers.refused(group, group)
+        return True
 
     def _is_given(self, group: str) -> bool:
         is_planned = group in self._handoff.planned and group in self._offered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, KeysView, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, KeysView, Mapping, Set
 from typing import NamedTuple, Protocol
 
 from emq.allocation.plan.units import NO_UNITS, Units
@@ -60,7 +60,13 @@ class AssignmentStream:
     def __init__(self) -> None:
         self.current: Assignment | None = None
         self._changed = asyncio.Event()
+        self._again = False
         self._error: BaseException | None = None
+
+    def again(self) -> None:
+        """Tell the current assignment again."""
+        self._again = True
+        self._changed.set()
 
     def assign(self, assignment: Assignment) -> None:
         self.current = assignment
@@ -78,11 +84,11 @@ class AssignmentStream:
         while True:
             if self._error is not None:
                 raise self._error
-            if self.current is None or self.current is told:
+            if self.current is None or (self.current is told and not self._again):
                 self._changed.clear()
                 await self._changed.wait()
             else:
-                told = self.current
+                told, self._again = self.current, False
                 yield told
 
 
@@ -115,8 +121,11 @@ class Membership(Protocol):
     def leads(self) -> bool:
         """True for one member of the cluster, as a rule: for work that one member should do."""
 
-    def given(self) -> KeysView[str]:
+    def given(self) -> Set[str]:
         """Return the groups that the plan gives to this member, also those that their former owners still hold."""
+
+    async def next_epoch(self) -> int:
+        """Return an epoch above all others. Raises `DatabaseUnavailable`: try again later."""
 
     async def join(self) -> None:
         """Become a member. Raises `HostConflict` if another host has the name."""
@@ -138,11 +147,21 @@ class Membership(Protocol):
         Each call begins with the current assignment, so that a reader that broke has missed nothing.
         """
 
+    def again(self) -> None:
+        """Let `assignments` yield the current assignment once more, if there is one."""
+
     async def released(self, groups: Iterable[str]) -> None:
         """Tell the cluster that this host drained and checkpointed these groups and no longer consumes them."""
 
-    def fenced(self, group: str, epoch: int) -> None:
-        """Tell the cluster that a store refused the group's epoch, and that this host forgot the group."""
+    def fenced(self, group: str, epoch: int, bucket: str = "") -> bool:
+        """Tell the cluster that a store refused the group's epoch, and that this host forgot the group.
+
+        Args:
+            bucket: the group's bucket, if it has one: then the caller finds another epoch for the group.
+
+        Returns:
+            True if a host may take the group back again and again.
+        """
 
     async def hand_over(self, timeout_s: float) -> None:
         """Let other members take over this host's groups in good order; the assignments shrink meanwhile.
@@ -202,13 +221,20 @@ class LoneMembership:
             self._seen.update(told.groups)
             yield told
 
+    async def next_epoch(self) -> int:
+        return await self._next_epoch()
+
+    def again(self) -> None:
+        self._stream.again()
+
     async def released(self, groups: Iterable[str]) -> None:
         async with self._lock:
             self._seen.difference_update(groups)
             await self._assign(tell=False)
 
-    def fenced(self, group: str, epoch: int) -> None:
+    def fenced(self, group: str, epoch: int, bucket: str = "") -> bool:
         """Leave the group to the host that took it: without coordination, two would take it from each other forever."""
+        return False
 
     async def hand_over(self, timeout_s: float) -> None:
         """Return at once: there is no other member."""

@@ -26,7 +26,7 @@ class Strangers:
     lease has ended, before that host hears of it.
 
     Args:
-        is_ours: whether the cluster still gives a group to this host.
+        is_ours: whether the cluster still gives a group or bucket to this host.
         closing: see `Closing`.
         complain: called with a line for the log.
     """
@@ -35,13 +35,13 @@ class Strangers:
         self._is_ours = is_ours
         self._closing = closing
         self._complain = complain
-        self._due: dict[str, float] = {}
+        self._due: dict[str, tuple[float, str]] = {}
         self._telling: asyncio.Task[None] | None = None
 
-    def refused(self, group: str) -> None:
-        """A store refused a group that the plan gives to this host."""
+    def refused(self, group: str, planned: str) -> None:
+        """A store refused a group that the plan gives to this host, by its own name or by that of its bucket."""
         loop = asyncio.get_running_loop()
-        self._due.setdefault(group, loop.time() + TELL_S)
+        self._due.setdefault(group, (loop.time() + TELL_S, planned))
         if self._telling is None or self._telling.done():
             self._telling = loop.create_task(self._tell(), name="emq strangers of the cluster")
 
@@ -58,16 +58,16 @@ class Strangers:
     async def _tell(self) -> None:
         loop = asyncio.get_running_loop()
         while self._due:
-            await asyncio.sleep(next(iter(self._due.values())) - loop.time())
-            groups = [group for group, due_s in self._due.items() if due_s <= loop.time()]
-            for group in groups:
+            await asyncio.sleep(next(iter(self._due.values()))[0] - loop.time())
+            planned = {group: by for group, (due_s, by) in self._due.items() if due_s <= loop.time()}
+            for group in planned:
                 del self._due[group]
             try:
-                closing = await self._closing(groups) if any(map(self._is_ours, groups)) else groups
+                closing = await self._closing(planned) if any(map(self._is_ours, planned.values())) else planned
             except errors.EMQError:
                 continue  # a stranger takes the groups again
-            for group in groups:
-                if group not in closing and self._is_ours(group):
+            for group, by in planned.items():
+                if group not in closing and self._is_ours(by):
                     self._complain(
                         f"a host outside of this cluster took group {group}; all hosts of one store must have the same "
                         "`database` and `cluster`; this host asks for each such group again after a while"

@@ -14,7 +14,8 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Set
 from typing import Any
 
-from emq.allocation.membership import Assignment, Membership
+from emq.allocation.bucket_membership import BucketMembership
+from emq.allocation.membership import Assignment
 from emq.groups.owned import OwnedGroup
 from emq.host import garbage_collection
 from emq.host.catalog_loop import CatalogLoop
@@ -59,7 +60,7 @@ class Assignments:
 
     def __init__(
         self,
-        membership: Membership,
+        membership: BucketMembership,
         ownership: Ownership,
         letting_go: LettingGo,
         catalog: CatalogLoop,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import sqlalchemy as sa
 
-from emq.allocation.membership import Membership
+from emq.allocation.bucket_membership import BucketMembership
 from emq.database import levels
 from emq.database.database import QUICK_S, read_values
 from emq.groups.owned import OwnedGroup
@@ -38,7 +38,7 @@ class CatalogLoop:
     def __init__(
         self,
         storage: Storage,
-        membership: Membership,
+        membership: BucketMembership,
         ownership: Ownership,
         orphans: OrphanWatch,
         poll_s: float = CATALOG_POLL_S,
@@ -55,7 +55,6 @@ class CatalogLoop:
         self._poll_s = poll_s
         self._quotas = GroupQuotas(ownership.topics)
         self._refreshing = asyncio.Lock()
-        self._must_offer = True
         self._when_deleted: list[Callable[[str], None]] = []
         self._when_created: list[Callable[[Iterable[OwnedGroup]], None]] = []
         self.version = 0
@@ -110,7 +109,6 @@ class CatalogLoop:
                 self._orphans.soon()
             if gone := changes.gone(self._ownership.topics):
                 # Deletions go first, alone: a topic deleted and created again has new groups under old names.
-                self._must_offer = True  # until the membership has been told: an error may come in between
                 self._quotas.forget(gone)
                 await self._ownership.apply((), gone)
                 for name in gone:
@@ -118,11 +116,9 @@ class CatalogLoop:
                         act(name)
                 await self._offer(changes.version)
             created = any(topic.name not in self._ownership.topics for topic in changes.changed)
-            self._must_offer = self._must_offer or bool(changes.changed)
             former = await self._ownership.apply(changes.changed, ())
-            await self._quotas.follow(changes.changed)
-            if self._must_offer:
-                await self._offer(changes.version)
+            await self._quotas.follow(changes.changed, changes.families)
+            await self._offer(changes.version)
             self.version = changes.version
             if created:
                 for tell in self._when_created:
@@ -134,6 +130,9 @@ class CatalogLoop:
         return version
 
     async def _offer(self, version: int) -> None:
-        """Tell the membership which groups exist and their quotas."""
-        await self._membership.offer(self._quotas.all(), version, self._quotas.units())
-        self._must_offer = False
+        """Tell the membership which groups exist, and their quotas or buckets, unless it knows."""
+        moved, self._quotas.moved = self._quotas.moved, {}
+        self._membership.place(moved)
+        if self._quotas.is_new:
+            await self._membership.offer(self._quotas.all(), version, self._quotas.units())
+            self._quotas.is_new = False

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from emq.allocation.membership import Membership
+from emq.allocation.bucket_membership import BucketMembership
 from emq.host.assignments import COMPARE_S
 from emq.host.ownership import Ownership
 
@@ -48,7 +48,7 @@ class Consumption:
     """
 
     def __init__(
-        self, membership: Membership, ownership: Ownership, trouble: Callable[[], str], drain_s: float
+        self, membership: BucketMembership, ownership: Ownership, trouble: Callable[[], str], drain_s: float
     ) -> None:
         self._membership = membership
         self._ownership = ownership

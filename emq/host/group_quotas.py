@@ -1,11 +1,11 @@
-"""The quotas of all groups of the catalog, as a host offers them to its membership."""
+"""The quotas of all groups and buckets, as a host offers them to its membership."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from emq.runtime.slicing import in_slices
-from emq.topics import budgets
+from emq.topics import buckets, budgets
 from emq.topics.model import Topic
 
 AT_ONCE = 2_000
@@ -13,43 +13,97 @@ AT_ONCE = 2_000
 
 
 class GroupQuotas:
-    """Knows the quota of each group, and computes it only when the group's topic has changed.
+    """Knows the quota of each group that is planned by itself, and the bucket of each other group.
+
+    Computes what belongs to a topic only when the topic has changed.
 
     Args:
         topics: every topic of the catalog, by name.
+
+    Attributes:
+        is_new: whether there is another offer to make than the last one.
+        moved: group to its bucket, for groups that came to it since the caller last cleared this; None for those gone.
     """
 
     def __init__(self, topics: Mapping[str, Topic]) -> None:
         self._topics = topics
         self._known: dict[str, int] = {}
         self._quotas: dict[str, float] = {}
+        self._buckets: dict[str, tuple[str, float]] = {}  # group to its bucket and its load
+        self._families: dict[str, float] = {}  # family to the load of its groups
         self._sharing: set[str] = set()
+        self.moved: dict[str, str | None] = {}
+        self.is_new = True
 
     def forget(self, names: Iterable[str]) -> None:
         """Forget deleted topics."""
         for name in names:
             for index in range(self._known.pop(name, 0)):
-                self._quotas.pop(f"{name}/{index}", None)
+                self._forget_group(f"{name}/{index}")
             self._sharing.discard(name)
 
-    async def follow(self, changed: Iterable[Topic]) -> None:
-        """Compute the quotas of new and changed topics again."""
+    async def follow(self, changed: Iterable[Topic], families: Collection[str]) -> None:
+        """Compute the quotas of new and changed topics again; `families` has the names of all families now."""
+        self._follow_families(families)
         async for topic in in_slices(changed):
-            self.forget([topic.name])
+            for index in range(topic.groups, self._known.get(topic.name, 0)):
+                self._forget_group(topic.group(index))
             self._known[topic.name] = topic.groups
             if topic.options.budget is not None or topic.shared_s:
                 self._sharing.add(topic.name)
+                self.is_new = True
             async for start in in_slices(range(0, topic.groups, AT_ONCE), 1):
-                self._quotas |= budgets.loads(topic, range(start, min(start + AT_ONCE, topic.groups)))
+                indices = range(start, min(start + AT_ONCE, topic.groups))
+                for index, (group, load) in zip(indices, budgets.loads(topic, indices).items(), strict=True):
+                    self._follow_group(group, load, buckets.bucket_of(topic, index, self._topics))
 
     def all(self) -> dict[str, float]:
-        """Return the quotas of all groups, by the names of the groups; in starts a second.
+        """Return the quotas of all buckets, and of all groups of no bucket, by their names; in starts a second.
 
         Groups of topics below a budget have 0: the budget's own groups have its whole qps.
         """
-        return dict(self._quotas)
+        loads = {family: buckets.load_of(qps) for family, qps in self._families.items()}
+        return self._quotas | {name: load for family, load in loads.items() for name in buckets.names_of(family)}
 
     def units(self) -> dict[str, str]:
-        """Return the unit of each topic that shares a budget; see `emq.topics.budgets`."""
-        units = {name: budgets.unit_of(self._topics[name], self._topics) for name in self._sharing}
+        """Return the unit of each topic that shares a budget, and no bucket; see `emq.topics.budgets`."""
+        sharing = [
+            topic for name in self._sharing if f"{name}/0" not in self._buckets and (topic := self._topics[name])
+        ]
+        units = {topic.name: budgets.unit_of(topic, self._topics) for topic in sharing}
         return {name: unit for name, unit in units.items() if unit is not None}
+
+    def _follow_families(self, families: Collection[str]) -> None:
+        if self._families.keys() != set(families):
+            self._families = {family: self._families.get(family, 0.0) for family in families}
+            self.is_new = True
+
+    def _follow_group(self, group: str, load: float, bucket: str | None) -> None:
+        former, before = self._buckets.get(group, (None, 0.0))
+        if bucket is None:
+            if former is not None:
+                self._forget_group(group)
+            self.is_new = self.is_new or self._quotas.get(group) != load
+            self._quotas[group] = load
+            return
+        if self._quotas.pop(group, None) is not None:
+            self.is_new = True
+        if former != bucket:
+            self.moved[group] = bucket
+        self._buckets[group] = bucket, load
+        self._count(bucket, load - before)
+
+    def _forget_group(self, group: str) -> None:
+        if self._quotas.pop(group, None) is not None:
+            self.is_new = True
+        elif (known := self._buckets.pop(group, None)) is not None:
+            bucket, load = known
+            self.moved[group] = None
+            self._count(bucket, -load)
+
+    def _count(self, bucket: str, load: float) -> None:
+        family = buckets.family_of(bucket)
+        if load and family is not None and family in self._families:
+            before = self._families[family]
+            self._families[family] = before + load
+            self.is_new = self.is_new or buckets.load_of(before + load) != buckets.load_of(before)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from emq.allocation.bucket_membership import BucketMembership
 from emq.allocation.membership import Membership
 from emq.database import levels
 from emq.database.database import QUICK_S
@@ -69,7 +70,8 @@ class Host:
         self.options = options
         self.deliveries, self.timekeeper = services.deliveries, services.timekeeper
         self._neighbours = services.neighbours
-        self._checkpoints, self.membership, self._clock = checkpoints, membership, clock
+        self._checkpoints, self._clock = checkpoints, clock
+        self.membership = BucketMembership(membership, clock)
         self.database, self.records = checkpoints.database, services.records
         self._is_member = False
         self._stop = asyncio.Event()
@@ -91,16 +93,18 @@ class Host:
         passages = PassageStore(checkpoints.database, checkpoints.environment, checkpoints.stores)
         self.passage = PassageLoop(store, passages, storage.catalog, ownership, context)
         self.retirement = Retirement(storage.catalog, store, checkpoints, ownership.changing, clock)
-        self.orphans = OrphanWatch(store, storage.catalog, ownership.topics, membership)
-        self.catalog = CatalogLoop(storage, membership, ownership, self.orphans, options.catalog_poll_s)
-        self.assignments = Assignments(membership, ownership, self.letting_go, self.catalog, clock, options.drain_s)
+        self.orphans = OrphanWatch(store, storage.catalog, ownership.topics, self.membership)
+        self.catalog = CatalogLoop(storage, self.membership, ownership, self.orphans, options.catalog_poll_s)
+        self.assignments = Assignments(
+            self.membership, ownership, self.letting_go, self.catalog, clock, options.drain_s
+        )
         self.sleeping = Sleeping(storage, ownership.changing, self.catalog, self.assignments, clock)
         self.running = self.assignments.ready
         reports.connect(self.work, self.assignments, self.passage, self.throttles, self.guard)
 
         self.lag = LagSampler(ownership, store, clock, skips_quiet=services.deliveries is None)
         self.watched = WatchedTenants(ownership.owned, clock)
-        self.consumption = Consumption(membership, ownership, self.assignments.trouble, options.drain_s)
+        self.consumption = Consumption(self.membership, ownership, self.assignments.trouble, options.drain_s)
         self.recorder = Recorder(self, checkpoints, clock)
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 
-from emq.allocation.membership import Membership
+from emq.allocation.bucket_membership import BucketMembership
 from emq.offsets import orphans
 from emq.runtime import errors, pace
 from emq.storage.store import Store
@@ -30,7 +30,9 @@ class OrphanWatch:
         topics: the topics that the host knows, by name.
     """
 
-    def __init__(self, store: Store, catalog: Catalog, topics: Mapping[str, Topic], membership: Membership) -> None:
+    def __init__(
+        self, store: Store, catalog: Catalog, topics: Mapping[str, Topic], membership: BucketMembership
+    ) -> None:
         self._store = store
         self._catalog = catalog
         self._topics = topics

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from emq.allocation.membership import Membership
+from emq.allocation.bucket_membership import BucketMembership
 from emq.database import host_stats, levels
 from emq.groups.deliveries import SIZES
 from emq.groups.owned import OwnedTopic
@@ -65,7 +65,7 @@ class Recorded(Protocol):
     ownership: Ownership
     guard: Guard
     timekeeper: Timekeeper | None
-    membership: Membership
+    membership: BucketMembership
     lag: LagSampler
     watched: WatchedTenants
     consumption: Consumption

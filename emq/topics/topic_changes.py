@@ -32,12 +32,14 @@ class Changes(NamedTuple):
             created again is in `changed`, too.
         all: True if the database does not know any more what has changed since that version: it has lost its last
             changes, or has dropped the rows of topics deleted long ago. `changed` then has all topics that are awake.
+        families: the names of all families now.
     """
 
     version: int
     changed: list[Topic]
     deleted: list[str]
     all: bool = False
+    families: Sequence[str] = ()
 
     def gone(self, known: Iterable[str]) -> Sequence[str]:
         """Return the names among `known` that are to be dropped."""
@@ -87,7 +89,7 @@ class TopicChanges:
         read = row_codec.readable_ones((row.name, row.body) for row in awake)
         unread = {row.name for row in awake if since} - read.keys()
         gone = [row.name for row in rows if row.deleted_at > since or row.name in unread]
-        return Changes(now, [*read.values()], gone, lost)
+        return Changes(now, [*read.values()], gone, lost, self._families())
 
     def names_since(self, version: int) -> ChangedNames:
         """Return the names of the topics that changed after a version."""
@@ -109,6 +111,10 @@ class TopicChanges:
         """Note that rows of topics deleted at a version, or before it, are gone."""
         if database.read_value(self._connection, self._environment, FORGOTTEN) < version:
             database.next_value(self._connection, self._environment, FORGOTTEN, version)
+
+    def _families(self) -> Sequence[str]:
+        query = sa.select(tables.families.c.name).where(tables.families.c.environment == self._environment)
+        return self._connection.execute(query.order_by(tables.families.c.name)).scalars().all()
 
     def _changed(self, since: int, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
         """Return the query for the rows that changed after a version."""

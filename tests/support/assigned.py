@@ -33,8 +33,9 @@ class Assigned(LocalMembership):
         self._groups = {group: kept.get(group, epoch) for group in groups}
         self.stream.assign(Assignment(dict(self._groups)))
 
-    def fenced(self, group: str, epoch: int) -> None:
+    def fenced(self, group: str, epoch: int, bucket: str = "") -> bool:
         self._refused.add(group)
+        return False
 
     async def join(self) -> None:
         self.stream.assign(Assignment(dict(self._groups)))

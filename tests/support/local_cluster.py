@@ -24,7 +24,7 @@ class LocalCluster:
     """
 
     def __init__(self, next_epoch: Callable[[], Awaitable[int]]) -> None:
-        self._next_epoch = next_epoch
+        self.next_epoch = next_epoch
         self._quotas: dict[str, float] = {}
         self._units: dict[str, str] = {}
         self._members: dict[str, LocalMembership] = {}
@@ -82,7 +82,7 @@ class LocalCluster:
         free = [g for g in target if g not in owners and g not in self._releasing]
         try:
             if free:
-                epoch = await self._next_epoch()
+                epoch = await self.next_epoch()
                 for group in free:
                     self._owned[target[group]][group] = epoch
                     changed.add(target[group])
@@ -128,13 +128,20 @@ class LocalMembership:
             self.seen.update(told.groups)
             yield told
 
+    async def next_epoch(self) -> int:
+        return await self._cluster.next_epoch()
+
+    def again(self) -> None:
+        self.stream.again()
+
     async def released(self, groups: Iterable[str]) -> None:
         groups = list(groups)
         self.seen.difference_update(groups)
         await self._cluster.change(released=groups)
 
-    def fenced(self, group: str, epoch: int) -> None:
+    def fenced(self, group: str, epoch: int, bucket: str = "") -> bool:
         """Leave the group to the host that took it: without coordination, two would take it from each other forever."""
+        return False
 
     async def hand_over(self, timeout_s: float) -> None:
         """Return at once: `leave` frees the remaining groups without a wait."""

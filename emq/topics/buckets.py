@@ -1,0 +1,68 @@
+"""Buckets: the parts of a family that the plan gives to hosts. Each has the groups whose names hash into it.
+
+So a topic that a first publish makes has an owner before it exists, and the plan does not grow with the topics. The
+first level, from group to bucket, never changes; the second, from bucket to host, is the plan. It is the two-level
+hashing of Redis Cluster's slots.
+
+Topics that share a budget share the bucket of the budget's first group. Groups of topics of no family are in no bucket.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping
+
+from emq.topics import budgets
+from emq.topics.model import Topic
+
+BUCKETS = 1_024
+"""Buckets of a family: many for each host of a large cluster, so that they can be shared out evenly."""
+
+LEAST_LOAD = 2.0**-10
+
+_MARK = "*/bucket/"
+"""In names of buckets, and in no name of a group: names of topics have no slash."""
+
+
+def name_of(family: str, number: int) -> str:
+    """Return the name of a bucket, which is a group to the cluster."""
+    return f"{family}/bucket/{number}"
+
+
+def names_of(family: str) -> list[str]:
+    """Return the names of all buckets of a family."""
+    return [name_of(family, number) for number in range(BUCKETS)]
+
+
+def is_bucket(group: str) -> bool:
+    """Return whether this is the name of a bucket, and not of a group."""
+    return _MARK in group
+
+
+def family_of(name: str) -> str | None:
+    """Return the family of a bucket, by the bucket's name or by that without the number; None for other names."""
+    family, mark, _ = f"{name}/".partition(_MARK)
+    return f"{family}*" if mark else None
+
+
+def bucket_of(topic: Topic, index: int, topics: Mapping[str, Topic]) -> str | None:
+    """Return the bucket of a topic's group; None if the group is planned by itself.
+
+    Args:
+        topics: the budgets above the topic, by name.
+    """
+    root = topic if topic.options.budget is None else topics.get(budgets.above(topic, topics)[-1])
+    if root is None or not root.family:
+        return None
+    group = root.group(0) if root.shared_s or root is not topic else topic.group(index)
+    return name_of(root.family, zlib.crc32(group.encode()) % BUCKETS)
+
+
+def load_of(family_qps: float) -> float:
+    """Return the load that each bucket of a family stands for, in starts a second.
+
+    All the same, and only powers of two: if each topic that wakes changed the load of its bucket, it would move others.
+    """
+    share = family_qps / BUCKETS
+    return max(LEAST_LOAD, 2.0 ** math.ceil(math.log2(share))) if share > 0 else LEAST_LOAD
