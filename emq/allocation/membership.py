@@ -42,12 +42,14 @@ class Assignment(NamedTuple):
             at once and does not release them.
         catalog: the lowest version of the catalog that knows these groups; 0 where the version does not matter.
         first: groups new to this member that no member had before. Nobody has started anything of them in this second.
+        changed: the groups that came, went or got another epoch since the assignment before; None for any.
     """
 
     groups: dict[str, int]
     era: int = 0
     catalog: int = 0
     first: frozenset[str] = frozenset()
+    changed: frozenset[str] | None = None
 
 
 class AssignmentStream:

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Set
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping, Set
 from typing import Any
 
 from emq.allocation.bucket_membership import BucketMembership
@@ -88,6 +88,7 @@ class Assignments:
         self._refused: dict[str, int] = {}
         self._compared_s = float("-inf")
         self._asking: asyncio.Task[None] | None = None
+        self._touched: set[str] | None = None  # groups to look at; None for all
         self._is_stopping = False
         self._changed = asyncio.Event()
         self._complaint = Complaint(log)
@@ -109,32 +110,36 @@ class Assignments:
             kept = {g: e for g, e in self._first.items() if assignment.groups.get(g) == e}
             self._first = kept | {g: assignment.groups[g] for g in assignment.first if g not in self._told}
             await asyncio.sleep(0)
-            async for group, epoch in in_slices(assignment.groups.items(), TOLD_AT_ONCE):
-                if self._refused.get(group) != epoch:
+            names = assignment.groups if assignment.changed is None else assignment.changed
+            async for group in in_slices(names, TOLD_AT_ONCE):
+                epoch = assignment.groups.get(group)
+                if epoch is not None and self._refused.get(group) != epoch:
                     self._told.setdefault(group, epoch)
-            self._changed.set()
+            self._touch(assignment.changed)
 
     async def carry_out(self) -> None:
         """Acquire groups and let go of groups until the owned groups are the assigned ones. Ends by cancellation."""
         try:
             while True:
                 await pace.wait(self._changed, LOOK_S)
-                if self._changed.is_set():
+                if self._touched is None:
                     self._compared_s = float("-inf")
+                touched, self._touched = self._touched or None, set()
                 self._changed.clear()
                 target = self._target
-                if self._is_stopping or self._target.era != self._era or self._is_settled():
+                if self._is_stopping or self._target.era != self._era or (touched is None and self._is_settled()):
                     continue
-                self._let_go_of_the_rest()
-                self._start_again_what_stands()
+                self._let_go_of_the_rest(touched)
+                self._start_again_what_stands(touched)
                 self._refused = {g: e for g, e in self._refused.items() if self._target.groups.get(g) == e}
                 try:
                     await self._catalog.look_for(self._target.catalog)
                     with garbage_collection.resting(len(target.groups) - len(self._ownership.groups)):
-                        await self._acquire()
+                        await self._acquire(touched)
                     self._complaint.over()
                     self._carried_out = target
                 except (errors.DatabaseUnavailable, errors.StoreUnavailable, errors.StoreFull) as exc:
+                    self._touched = None
                     self._complaint.say(f"{exc}; trying again")
         finally:
             for task in self._tasks:
@@ -168,8 +173,8 @@ class Assignments:
         if self._ownership.groups.get(group.name) is group and group.name not in self._letting_go:
             self._spawn(self._letting.abandon(group, self._drain_s), "emq start again", {group.name})
 
-    def created(self, former: Iterable[OwnedGroup]) -> None:
-        """Look at the assignment again, because the catalog has new topics.
+    def created(self, groups: Collection[str], former: Iterable[OwnedGroup]) -> None:
+        """Look at the assignment of these groups again, because their topics are new in the catalog.
 
         A group of a new topic may have been assigned before this host knew the topic. And if a topic was deleted and
         created again, a plan may leave the groups of that name where they were.
@@ -180,7 +185,7 @@ class Assignments:
         for group in former:
             self.shrunk(group)
         if self.ready.is_set():
-            self._changed.set()
+            self._touch(groups)
 
     @contextlib.asynccontextmanager
     async def apart(self, groups: Iterable[str]) -> AsyncIterator[None]:
@@ -192,7 +197,15 @@ class Assignments:
             yield
         finally:
             self._letting_go -= mine
-            self._changed.set()
+            self._touch(mine)
+
+    def _touch(self, groups: Iterable[str] | None) -> None:
+        """Look at groups soon, or at all."""
+        if groups is None:
+            self._touched = None
+        elif self._touched is not None:
+            self._touched.update(groups)
+        self._changed.set()
 
     async def _ask_about_all(self) -> None:
         await self._ownership.look_at_lanes()
@@ -215,26 +228,34 @@ class Assignments:
         self._compared_s = now_s
         return told == target == owned.consumed
 
-    def _let_go_of_the_rest(self) -> None:
+    def _let_go_of_the_rest(self, touched: Set[str] | None) -> None:
         """Begin to let go of groups that are not assigned any more. Needs neither the store nor the database."""
-        target, owned = self._target.groups, self._ownership.groups
-        gone = [] if self._told == target else [g for g, e in self._told.items() if target.get(g) != e]
-        # Groups that were never assigned, or are held under another epoch. No known course of events leads there.
-        gone += [g for g in owned.keys() - self._told.keys() if g not in target]
-        gone += [g for g, epoch in self._ownership.consumed.items() if epoch != self._told.get(g, epoch)]
-        if left := {g for g in gone if g not in self._letting_go}:
+        names = self._told.keys() | self._ownership.groups.keys() if touched is None else touched
+        if left := {g for g in names if g not in self._letting_go and self._is_gone(g)}:
             self._spawn(self._let_go(left, self._target.era), "emq release", left)
 
-    def _start_again_what_stands(self) -> None:
-        """Acquire groups again that an error has left stopped."""
-        for group in [g for g in self._ownership.groups.values() if g.stopping and g.name in self._target.groups]:
-            self.shrunk(group)
+    def _is_gone(self, group: str) -> bool:
+        told, epoch = self._told.get(group), self._target.groups.get(group)
+        if told is not None and told != epoch:
+            return True
+        # Never assigned, or held under another epoch. No known course of events leads there.
+        consumed = self._ownership.consumed.get(group, told)
+        return (epoch is None and group in self._ownership.groups) or (told is not None and consumed != told)
 
-    async def _acquire(self) -> None:
+    def _start_again_what_stands(self, touched: Set[str] | None) -> None:
+        """Acquire groups again that an error has left stopped."""
+        owned = self._ownership.groups
+        some = [*owned.values()] if touched is None else [owned[name] for name in touched if name in owned]
+        for group in some:
+            if group.stopping and group.name in self._target.groups:
+                self.shrunk(group)
+
+    async def _acquire(self, touched: Set[str] | None) -> None:
         target = self._target.groups
-        absent = target.keys() - self._ownership.groups.keys() - self._letting_go
-        # In the order of the target: a set's order changes from run to run.
-        new = {g: e for g, e in target.items() if g in absent and self._refused.get(g) != e} if absent else {}
+        absent = (target.keys() if touched is None else touched) - self._ownership.groups.keys() - self._letting_go
+        # In one order: a set's order changes from run to run.
+        names: Iterable[str] = sorted(absent) if touched is not None else target if absent else ()
+        new = {g: target[g] for g in names if g in absent and self._refused.get(g) != target.get(g) is not None}
         if new:
             started, era = time.monotonic(), self._target.era
             acquired = waits = 0
@@ -291,7 +312,7 @@ class Assignments:
                 self._told.update({g: e for g in done if (e := self._target.groups.get(g)) is not None})
             self._letting_go.difference_update(done)
             left.difference_update(done)
-            self._changed.set()
+            self._touch(done)
             count += len(done)
         log.info("let go of %s in %.2f s", plurals.count(count, "group"), time.monotonic() - started)
 
@@ -313,4 +334,4 @@ class Assignments:
             self._compared_s = float("-inf")
             log.error("letting go of groups broke; they are tried again in %g s", LOOK_S, exc_info=bug)
         else:
-            self._changed.set()
+            self._touch(left)

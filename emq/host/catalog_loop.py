@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import sqlalchemy as sa
 
@@ -26,6 +26,9 @@ TRY_AGAIN_S = 1.0
 
 SPARING = 10
 """How many times as long as a look that found changes the loop rests at least, `poll_s` at most."""
+
+
+Created = Callable[[Collection[str], Iterable[OwnedGroup]], None]
 
 
 class CatalogLoop:
@@ -56,15 +59,16 @@ class CatalogLoop:
         self._quotas = GroupQuotas(ownership.topics)
         self._refreshing = asyncio.Lock()
         self._when_deleted: list[Callable[[str], None]] = []
-        self._when_created: list[Callable[[Iterable[OwnedGroup]], None]] = []
+        self._when_created: list[Created] = []
         self.version = 0
 
     def when_deleted(self, act: Callable[[str], None]) -> None:
         """Call `act` with the name of each topic that is deleted from now on."""
         self._when_deleted.append(act)
 
-    def when_created(self, act: Callable[[Iterable[OwnedGroup]], None]) -> None:
-        """Call `act` after each look that finds new topics, with the groups here of deleted topics with their names."""
+    def when_created(self, act: Created) -> None:
+        """Call `act` after each look that finds new topics, with their groups, and those here of deleted topics with
+        their names."""
         self._when_created.append(act)
 
     async def follow(self) -> None:
@@ -115,14 +119,15 @@ class CatalogLoop:
                     for act in self._when_deleted:
                         act(name)
                 await self._offer(changes.version)
-            created = any(topic.name not in self._ownership.topics for topic in changes.changed)
+            created = [topic for topic in changes.changed if topic.name not in self._ownership.topics]
             former = await self._ownership.apply(changes.changed, ())
             await self._quotas.follow(changes.changed, changes.families)
             await self._offer(changes.version)
             self.version = changes.version
             if created:
+                groups = [topic.group(index) for topic in created for index in range(topic.groups)]
                 for tell in self._when_created:
-                    tell(former)
+                    tell(groups, former)
 
     def _version(self, connection: sa.Connection) -> int:
         level, version = read_values(connection, self._environment, levels.KEY, topic_changes.VERSION)
