@@ -170,11 +170,13 @@ class Waker:
         readiness: Readiness,
         context: HostContext,
         broken: Callable[[], int] = lambda: 0,
+        on_topic: Callable[[str], None] = lambda topic: None,
     ) -> None:
         """Args:
         broken: returns how many unexpected failures the host's loops have had.
+        on_topic: called with each topic that somebody told; see `Store.watch`.
         """
-        self._broken = broken
+        self._broken, self._on_topic = broken, on_topic
         self._events, self._lease, self._clock = context.events, context.lease, context.clock
         self._store = store
         self._queues = queues
@@ -204,8 +206,10 @@ class Waker:
             async for name in in_slices(names, LOOKED_AT):
                 if (queue := self._queues.get(name)) is not None:
                     self._readiness.woken(queue)
-                else:
+                elif "/" in name:
                     self._events.due(name, 0)
+                else:
+                    self._on_topic(name)
 
     async def _doubt(self) -> None:
         """Look at all lanes, queues and slots of the host. The lane comes first: it notes the time of this look."""

@@ -85,6 +85,11 @@ class CatalogLoop:
                 await asyncio.sleep(min(self._poll_s, SPARING * (loop.time() - began_s)))
             await pace.wait(self._catalog.written, self._poll_s)
 
+    def told(self, topic: str) -> None:
+        """Look at the catalog now if the topic is new."""
+        if topic not in self._ownership.topics:
+            self._catalog.written.set()
+
     async def look(self) -> None:
         """Read the catalog if it has changed.
 

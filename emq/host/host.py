@@ -87,14 +87,13 @@ class Host:
         self.ownership = ownership = Ownership(storage, handlers, self.work, context, options.window_begins_ms / 1000)
         self.letting_go = LettingGo(ownership, context)
         self.throttles = Throttles(ownership.owned, self.work.dispatcher, clock, services.trail)
-        self.waker = Waker(
-            store, ownership.queues, ownership.groups, self.work.readiness, context, self.guard.broken.total
-        )
         passages = PassageStore(checkpoints.database, checkpoints.environment, checkpoints.stores)
         self.passage = PassageLoop(store, passages, storage.catalog, ownership, context)
         self.retirement = Retirement(storage.catalog, store, checkpoints, ownership.changing, clock)
         self.orphans = OrphanWatch(store, storage.catalog, ownership.topics, self.membership)
         self.catalog = CatalogLoop(storage, self.membership, ownership, self.orphans, options.catalog_poll_s)
+        queues, groups, broken = ownership.queues, ownership.groups, self.guard.broken.total
+        self.waker = Waker(store, queues, groups, self.work.readiness, context, broken, self.catalog.told)
         self.assignments = Assignments(
             self.membership, ownership, self.letting_go, self.catalog, clock, options.drain_s
         )

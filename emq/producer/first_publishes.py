@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Mapping
 
 from emq.producer.rounds import Rounds
@@ -46,9 +47,16 @@ class FirstPublishes:
         names, found = [*wanted], dict[str, Topic | errors.EMQError]()
         for start in range(0, len(names), AT_ONCE):
             made = await self._catalog.families.make(names[start : start + AT_ONCE])
-            await opening.opened(self._store, [topic for topic in made.values() if isinstance(topic, Topic)])
+            topics = [topic for topic in made.values() if isinstance(topic, Topic)]
+            await asyncio.gather(opening.opened(self._store, topics), self._tell([topic.name for topic in topics]))
             found |= made
         return found
+
+    async def _tell(self, names: Collection[str]) -> None:
+        """Let hosts look at the catalog now, if the store can tell them."""
+        if names and (tell := getattr(self._store, "tell", None)) is not None:
+            with contextlib.suppress(errors.EMQError):
+                await tell(names)
 
     async def awaken(self, name: str) -> None:
         """Open a topic that takes no messages although the catalog has it, awake.

@@ -51,6 +51,9 @@ class Store(Protocol):
     A store may have a method `follow(clock)`, which `open_store` calls once. The store then stamps dead letters and
     failed attempts by that clock, which keeps the environment's time. Otherwise it stamps them by the machine's clock.
 
+    A store may have a method `async tell(topics)`, which lets `watch` of every instance yield these names of topics, if
+    it hears them. Otherwise hosts hear of new topics at their next look at the catalog.
+
     A store may have a method `async holding() -> Holding`, which looks at all that it has. Otherwise EMQ cannot find
     messages of topics that the catalog does not know.
 
@@ -79,6 +82,7 @@ class Store(Protocol):
         - the names of armed queues that received messages,
         - the names of armed lanes that received an entry with an earlier due time,
         - the addresses of armed slots that received a member that is earlier or more urgent,
+        - the names of topics that somebody told,
         - None, if wake-ups may have been lost: look at everything you own.
 
         A store instance has at most one watcher.

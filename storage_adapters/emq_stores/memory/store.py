@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
 from emq.runtime import errors
@@ -49,6 +49,10 @@ class MemoryStore:
         """See `Store`. A shared world keeps its own clock, because the apps that share it have a clock each."""
         if not self.shared:
             self._world.clock = clock
+
+    async def tell(self, topics: Collection[str]) -> None:
+        """See `emq.storage.store.Store`."""
+        self._world.tell(topics)
 
     async def holding(self) -> Holding:
         """See `emq.storage.store.Store`."""

@@ -192,6 +192,12 @@ class World:
         """Register the wake-ups of a store instance that opened this world."""
         self._instances[wakeups] = None
 
+    def tell(self, topics: Iterable[str]) -> None:
+        """Wake all instances."""
+        for wakeups in [*self._instances]:
+            for topic in topics:
+                wakeups.wake(topic)
+
     def _stored(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("clock", "_instances")}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from emq.runtime import errors
 from emq.runtime.environment import Environment
@@ -33,6 +33,11 @@ class PutGetStore:
         self.sorted = retries.sorted
         self.shared = retries.shared
         self._retries = retries
+
+    async def tell(self, topics: Collection[str]) -> None:
+        """See `emq.storage.store.Store`."""
+        if (tell := getattr(self._retries, "tell", None)) is not None:
+            await tell(topics)
 
     async def watch(self) -> AsyncIterator[Sequence[str] | None]:
         """See `Store.watch`. Exhausted queues are polled only while the caller watches.

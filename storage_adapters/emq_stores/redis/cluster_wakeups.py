@@ -26,7 +26,7 @@ from emq.runtime import errors
 from emq_stores.redis.cluster import hash_slot
 from emq_stores.redis.damage import Scripts
 from emq_stores.redis.failures import TRANSPORT
-from emq_stores.redis.keys import Shard
+from emq_stores.redis.keys import EVERYBODY, Shard
 from emq_stores.redis.topology import Topology
 from emq_stores.redis.wakeups import RECONNECT_S, SUBSCRIBE_S, SWEEP_S, sweep
 
@@ -46,7 +46,7 @@ class ClusterWakeUps:
         self._topology = topology
         self._server = server
         self._shards = {shard.channel(instance): shard for shard in shards}
-        self._plain = shards[0].channel(instance)
+        self._plain = shards[0].channel(instance), shards[0].channel(EVERYBODY)
         self._closed = False
         self._news: asyncio.Queue[News] = asyncio.Queue()
         self._ears: Ears | None = None
@@ -96,11 +96,13 @@ class Ears:
 
     Args:
         channels: the sharded channels.
-        plain: a plain channel, which any node carries.
+        plain: plain channels, which any node carries.
         news: gets each wake-up, and None whenever all subscriptions stand and one of them is new.
     """
 
-    def __init__(self, topology: Topology, channels: Sequence[str], plain: str, news: asyncio.Queue[News]) -> None:
+    def __init__(
+        self, topology: Topology, channels: Sequence[str], plain: Sequence[str], news: asyncio.Queue[News]
+    ) -> None:
         self._topology = topology
         self._slots = {channel: hash_slot(channel) for channel in channels}
         self._plain = plain
@@ -168,9 +170,9 @@ class Ears:
             ear = self._ears[address] = _Ear(self._topology.at(address).client.pubsub(), self._hear)
         asked_for = {("ssubscribe", channel) for channel in channels - ear.channels}
         if plain:
-            asked_for.add(("subscribe", self._plain))
+            asked_for |= {("subscribe", channel) for channel in self._plain}
         self._asked_for |= asked_for
-        await ear.listen(channels, self._plain if plain else None)
+        await ear.listen(channels, self._plain if plain else ())
 
     async def _drop(self, address: str) -> None:
         if (ear := self._ears.get(address)) is not None:
@@ -197,7 +199,7 @@ class _Ear:
 
     Attributes:
         channels: the sharded channels that the ear asked for and has not lost.
-        plain: True if the ear listens to the plain channel.
+        plain: True if the ear listens to the plain channels.
     """
 
     def __init__(self, pubsub: redis.asyncio.client.PubSub, hear: Callable[[str, str, Any], None]) -> None:
@@ -212,14 +214,14 @@ class _Ear:
     def ended(self) -> bool:
         return self._task is not None and self._task.done()
 
-    async def listen(self, channels: set[str], plain: str | None) -> None:
+    async def listen(self, channels: set[str], plain: Sequence[str]) -> None:
         """Subscribe to the channels that are missing; raises `RedisError` or `OSError` if the node is out of reach."""
         new = channels - self.channels
         self.channels = set(channels)
         for channel in new:  # one call each: a node refuses one call for channels of different hash slots
             await self._pubsub.ssubscribe(channel)
-        if plain is not None:
-            await self._pubsub.subscribe(plain)
+        if plain:
+            await self._pubsub.subscribe(*plain)
             self.plain = True
         if self._task is None:
             self._task = asyncio.create_task(self._run())

@@ -26,6 +26,7 @@ shards' hash slots are spread evenly.
                                        before plus one if that is greater; the key expires
     <tag>:taken_ms:<slot>      hash    id -> time when it was taken in ms, where the score differs; the key expires
     <tag>:ids:<group>          zset    id of a publish, score = ms until which the group remembers it; the key expires
+    <tag>:wake:everybody       channel names of new topics, for all instances; of the first shard only
     <tag>:wake:<instance>      channel names of woken queues and lanes, addresses of woken slots, one on a line; on a
                                        cluster a sharded channel; slots use the first shard's name as a plain channel
 
@@ -66,6 +67,9 @@ from redis.crc import key_slot
 from emq.storage.names import parts_of
 
 HASH_SLOTS = 16_384
+
+EVERYBODY = "everybody"
+"""Stands for all instances in the name of a channel."""
 
 RANGES = 128
 """Most ranges of hash slots for shards; with more shards than ranges, shards share the ranges in turn."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple
 
 from emq.runtime.clock import Clock
 from emq.storage.store import Holding
 from emq_stores.redis.damage import Scripts
 from emq_stores.redis.held_names import held
-from emq_stores.redis.keys import Shard
+from emq_stores.redis.keys import EVERYBODY, Shard
 from emq_stores.redis.lane_store import RedisLanes
 from emq_stores.redis.log_store import RedisLogStore
 from emq_stores.redis.slot_store import RedisSorted
@@ -53,6 +53,7 @@ class RedisStore:
         server, shards, instance, place = location
         self._server, self._environment = server, shards[0].environment
         self._wakeups = wakeups
+        self._everybody = shards[0].channel(EVERYBODY)
         self._disconnect = disconnect
         self._closed = False
         self.log = RedisLogStore(server, shards, instance, max_queue_qps)
@@ -65,6 +66,10 @@ class RedisStore:
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
         return self._wakeups.watch()
+
+    async def tell(self, topics: Collection[str]) -> None:
+        """See `emq.storage.store.Store`."""
+        await self._server.command("PUBLISH", self._everybody, "\n".join(topics))
 
     async def holding(self) -> Holding:
         """See `emq.storage.store.Store`."""

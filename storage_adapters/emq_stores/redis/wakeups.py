@@ -13,7 +13,7 @@ import redis.asyncio
 from emq.runtime import errors
 from emq_stores.redis.damage import Scripts
 from emq_stores.redis.failures import TRANSPORT
-from emq_stores.redis.keys import Shard
+from emq_stores.redis.keys import EVERYBODY, Shard
 
 SWEEP_S = 2.0
 """Seconds between two sweeps for lost wake-ups; a sweep is one call for each shard, for any number of queues."""
@@ -50,6 +50,7 @@ class ServerWakeUps:
         self._client = client
         self._server = server
         self._channels = {shard.channel(instance): shard for shard in shards}
+        self._everybody = shards[0].channel(EVERYBODY)
         self._closed = False
 
     async def close(self) -> None:
@@ -60,7 +61,7 @@ class ServerWakeUps:
             pubsub = self._client.pubsub(ignore_subscribe_messages=True)
             try:
                 async with asyncio.timeout(SUBSCRIBE_S):
-                    await pubsub.subscribe(*self._channels)
+                    await pubsub.subscribe(*self._channels, self._everybody)
                 yield None  # a wake-up before the subscription was not heard
                 swept = time.monotonic()
                 while not self._closed:

@@ -34,6 +34,9 @@ PACKAGE = "emq_stores.sql"
 CHANNEL = "emq_wake_{instance}"
 """PostgreSQL channel on which an instance listens."""
 
+EVERYBODY = "everybody_{environment}"
+"""Stands for all instances; `woken_any.sql` and `woken_take.sql` know the name, too."""
+
 _INSTANCE = re.compile(r"[0-9a-zA-Z_-]{1,40}")
 """Form of an instance's name; PostgreSQL may refuse the channel of another name."""
 
@@ -143,6 +146,16 @@ class Transaction:
         """Wake a store instance's watcher for a queue, lane or slot once the transaction has committed."""
         self.woken.setdefault(instance, []).append(name)
 
+    def tell(self, topics: Iterable[str]) -> None:
+        """Wake the watchers of all instances for topics, once the transaction has committed."""
+        everybody = EVERYBODY.format(environment=self.environment)
+        for topic in topics:
+            if self.is_sqlite:
+                self.wake(self.instance, topic)
+                self.wake(everybody, topic)  # whoever takes it, since only one process has hosts
+            else:
+                self.connection.execute(sa.select(sa.func.pg_notify(CHANNEL.format(instance=everybody), topic)))
+
     def send_wakeups(self) -> list[str]:
         """Write wake-ups for other instances, in the transaction; return the names for this instance."""
         mine = self.woken.pop(self.instance, [])
@@ -170,7 +183,7 @@ class Backend:
         self.wakeups = Wakeups()
         self.clock: Clock = SystemClock()
         self.damage = Damage()
-        self._environment = str(environment)
+        self.environment = str(environment)
         self._loop = asyncio.get_running_loop()
 
     def now_ms(self) -> int:
@@ -187,7 +200,7 @@ class Backend:
         """Run `fn` in one transaction, then send its wake-ups; see `Database.run`."""
 
         def work(connection: sa.Connection) -> tuple[T, list[str]]:
-            transaction = Transaction(connection, self._environment, self.instance)
+            transaction = Transaction(connection, self.environment, self.instance)
             return fn(transaction), transaction.send_wakeups() if transaction.woken else []
 
         try:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from emq.database.database import QUICK_S
 from emq.runtime import errors
 from emq.storage.durability import Durability
-from emq_stores.sql.backend import CHANNEL, Backend, Transaction
+from emq_stores.sql.backend import CHANNEL, EVERYBODY, Backend, Transaction
 
 log = logging.getLogger(__name__)
 
@@ -111,13 +111,15 @@ async def listen_on_postgres(backend: Backend, connected: Callable[[], None]) ->
         ) as connection:
             try:
                 async with asyncio.timeout(QUICK_S):
-                    await connection.execute(f"LISTEN {CHANNEL.format(instance=backend.instance)}")
+                    for instance in (backend.instance, EVERYBODY.format(environment=backend.environment)):
+                        await connection.execute(f"LISTEN {CHANNEL.format(instance=instance)}")
                 await take(backend)
                 connected()
                 while True:
                     async with contextlib.aclosing(connection.notifies(timeout=SWEEP_S, stop_after=1)) as announced:
-                        async for _ in announced:
-                            pass
+                        async for notification in announced:
+                            if notification.payload:  # a topic; see `Transaction.tell`
+                                backend.wakeups.wake(notification.payload)
                     await take(backend)
             finally:
                 connection.pgconn.finish()  # at once: a second cancellation would end the driver's own close half-way

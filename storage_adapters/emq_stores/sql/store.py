@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 
 import sqlalchemy as sa
 
 from emq.database import statements, urls
 from emq.runtime.clock import Clock
 from emq.runtime.environment import Environment
+from emq.storage.durability import Durability
 from emq.storage.store import Holding
 from emq_stores.refusals import queue_cap
 from emq_stores.sql import hostlock, listen
@@ -85,6 +86,10 @@ class SqlStore:
             # No other process can see a database in memory.
             return None
         return asyncio.create_task(listen.keep(feed, self._backend), name="emq sql wake-ups")
+
+    async def tell(self, topics: Collection[str]) -> None:
+        """See `emq.storage.store.Store`."""
+        await self._backend.run(lambda transaction: transaction.tell(topics), durability=Durability.ACCEPTED)
 
     async def holding(self) -> Holding:
         """See `emq.storage.store.Store`."""

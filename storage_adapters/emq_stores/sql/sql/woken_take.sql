@@ -1,2 +1,2 @@
--- Take the wake-ups for :instance.
-DELETE FROM store_woken WHERE instance = :instance RETURNING name
+-- Take the wake-ups for :instance or for everybody.
+DELETE FROM store_woken WHERE instance IN (:instance, 'everybody_' || :environment) RETURNING name
