@@ -1,4 +1,4 @@
-"""The planner with a group for each tenant: time, and what the leader writes, for a full plan and for a join.
+"""The planner with the buckets of families: time, and what the leader writes, for a full plan and for a join.
 
 Nothing runs: the functions of the leader compute in this process, and their results are counted.
 """
@@ -16,13 +16,14 @@ from emq.allocation.plan import drafting, handler_sets
 from emq.allocation.plan.drafting import Previous
 from emq.allocation.records import Pointer, Record, Running
 from emq.runtime import plurals
+from emq.topics import buckets
 
 OPTIONS = (
-    ("tenants", 1_000_000, 1_000, "tenants, each of one group"),
+    ("tenants", 10_000_000, 1_000, "tenants of all families, each of one group"),
+    ("families", 1, 1, "families"),
     ("hosts", 1_000, 10, "hosts, before one joins"),
 )
 
-QUOTAS = (1.0, 5.0, 10.0, 50.0)
 BEGIN_US = 1_700_000_000_000_000
 BETWEEN_S = 60
 """Seconds from the full plan to the join."""
@@ -35,7 +36,7 @@ class Written(NamedTuple):
         record: names the list of each host.
         previous: the plan, as the next one takes it.
         changed: hosts whose lists were written, with those that got an empty list for the first time.
-        moved: groups with a new host.
+        moved: buckets with a new host.
         writes, bytes: of the lists and the record.
     """
 
@@ -83,21 +84,22 @@ def planned(
     return Written(record, in_force, changed, len(made.moved), len(data), sum(map(len, data)), watch.wall_s)
 
 
-async def run(stage: Stage, *, tenants: int, hosts: int, patience: float) -> dict[str, Any]:
-    random_ = random.Random(1)
-    quotas = {f"{family.name_of(number)}/0": random_.choice(QUOTAS) for number in range(tenants)}
+async def run(stage: Stage, *, tenants: int, families: int, hosts: int, patience: float) -> dict[str, Any]:
+    load = buckets.load_of(tenants * family.QPS / families)
+    quotas = {name: load for number in range(families) for name in buckets.names_of(f"family{number}.*")}
     members = {f"host-{number:04}": member(f"host-{number:04}", number) for number in range(hosts)}
-    stage.say(f"planning {plurals.count(tenants, 'group')} on {plurals.count(hosts, 'host')}")
+    stage.say(f"planning {plurals.count(len(quotas), 'bucket')} on {plurals.count(hosts, 'host')}")
     full = planned(quotas, members, None, BEGIN_US)
     stage.say("one more host joins")
     joined = planned(quotas, {**members, "joins": member("joins", hosts)}, full, BEGIN_US + BETWEEN_S * 1_000_000)
     return {
+        "plan_buckets": len(quotas),
         "plan_s": full.seconds,
         "plan_writes": full.writes,
         "plan_mb": full.bytes / 1e6,
         "join_s": joined.seconds,
         "join_hosts_changed": joined.changed,
-        "join_moved_groups": joined.moved,
+        "join_moved_buckets": joined.moved,
         "join_writes": joined.writes,
         "join_mb": joined.bytes / 1e6,
     }
