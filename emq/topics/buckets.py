@@ -9,9 +9,10 @@ Topics that share a budget share the bucket of the budget's first group. Groups 
 
 from __future__ import annotations
 
+import functools
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from emq.topics import budgets
 from emq.topics.model import Topic
@@ -30,9 +31,10 @@ def name_of(family: str, number: int) -> str:
     return f"{family}/bucket/{number}"
 
 
-def names_of(family: str) -> list[str]:
-    """Return the names of all buckets of a family."""
-    return [name_of(family, number) for number in range(BUCKETS)]
+@functools.lru_cache(1_000)
+def names_of(family: str) -> Sequence[str]:
+    """Return the names of all buckets of a family. Cached, so that the groups of a bucket share one name."""
+    return tuple(name_of(family, number) for number in range(BUCKETS))
 
 
 def is_bucket(group: str) -> bool:
@@ -56,7 +58,7 @@ def bucket_of(topic: Topic, index: int, topics: Mapping[str, Topic]) -> str | No
     if root is None or not root.family:
         return None
     group = root.group(0) if root.shared_s or root is not topic else topic.group(index)
-    return name_of(root.family, zlib.crc32(group.encode()) % BUCKETS)
+    return names_of(root.family)[zlib.crc32(group.encode()) % BUCKETS]
 
 
 def load_of(family_qps: float) -> float:
