@@ -98,7 +98,7 @@ class BucketMembership:
                 self._placed.setdefault(bucket, {})[group] = None
             self._look(group)
         if moved:
-            self._inner.again()
+            self._inner.stream.again()
 
     async def assignments(self) -> AsyncIterator[Assignment]:
         async for told in self._inner.assignments():
@@ -128,7 +128,7 @@ class BucketMembership:
             elif self._assigned.get(group) != held[1] or self._bucket.get(group) != held[0]:
                 self._drop(group)
                 if self._look(group):
-                    self._inner.again()
+                    self._inner.stream.again()
         await self._release(alone)
 
     def fenced(self, group: str, epoch: int) -> bool:
@@ -143,7 +143,7 @@ class BucketMembership:
         # The first time at once: most likely a deletion took the group over, and this is the next topic of the name.
         wait_s = self._fenced.wait(group, epoch, self._clock.now(), first_s=0.0)
         if insists or not wait_s:
-            asyncio.get_running_loop().call_later(wait_s, self._inner.again)
+            asyncio.get_running_loop().call_later(wait_s, self._inner.stream.again)
         else:
             self._fenced.given(group)
         return insists
@@ -241,7 +241,7 @@ class BucketMembership:
         try:
             epoch = await self._inner.next_epoch()
         except errors.DatabaseUnavailable:
-            asyncio.get_running_loop().call_later(RETRY_S, self._inner.again)
+            asyncio.get_running_loop().call_later(RETRY_S, self._inner.stream.again)
             return
         for group in due:
             self._fenced.given(group)

@@ -9,7 +9,7 @@ import math
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, KeysView, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, KeysView, Mapping
 from typing import Protocol
 
 from emq.allocation import other_members, published_plan, records
@@ -91,7 +91,7 @@ class ClusterMembership:
         self._paths = records.Paths(seat.environment)
         self._environment = seat.environment
         self._clock = seat.clock
-        self._next_generation = seat.next_generation
+        self.next_epoch: Callable[[], Awaitable[int]] = seat.next_epoch
         self._weight = weight
         self._serves = serves
         self._complaint = Complaint(log)
@@ -103,7 +103,7 @@ class ClusterMembership:
         self._handoff = Handoff()
         self._changed = asyncio.Event()
         self._others = OtherMembers(seat.tree, self._paths, seat.host, self._changed.set)
-        self._stream = AssignmentStream()
+        self.stream = AssignmentStream()
         self._groups: Mapping[str, int] | None = None
         self._record: Record | None = None
         self._list = OwnList(seat.tree, self._paths, seat.environment, seat.host)
@@ -164,7 +164,7 @@ class ClusterMembership:
         loops = {"membership": self._follow, "heartbeat": self._heartbeat.beat, "leader": self._leader.lead}
         self._tasks = self.guard.start(loops)
         for task in self._tasks:
-            task.add_done_callback(self._stream.end)
+            task.add_done_callback(self.stream.end)
 
     async def offer(self, quotas: Mapping[str, float], catalog: int = 0, units: Units = NO_UNITS) -> None:
         gone = [group for group in self._offered if group not in quotas]
@@ -176,7 +176,7 @@ class ClusterMembership:
         self._leader.offer(quotas, catalog, units)
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        async for told in self._stream.tell():
+        async for told in self.stream.tell():
             self._handoff.taken(told.groups)
             yield told
             if told.era == self._era:
@@ -186,12 +186,6 @@ class ClusterMembership:
         self._released_s = self._clock.now()
         self._handoff.released(groups)
         self._changed.set()
-
-    async def next_epoch(self) -> int:
-        return await self._next_generation(max(self._clock.now_us(), self._handoff.generation + 1))
-
-    def again(self) -> None:
-        self._stream.again()
 
     def fenced(self, group: str, epoch: int, bucket: str = "") -> bool:
         if bucket:
@@ -357,12 +351,12 @@ class ClusterMembership:
         return groups
 
     def _assign(self, groups: dict[str, int], first: frozenset[str] = frozenset()) -> None:
-        catalog, current = self._record.catalog if self._record is not None else 0, self._stream.current
+        catalog, current = self._record.catalog if self._record is not None else 0, self.stream.current
         if current is not None and groups is self._groups and current[1:3] == (self._era, catalog):
             return  # as nearly always; a comparison would look at each group
         self._groups, assignment = groups, Assignment(groups, self._era, catalog, first)
         if assignment != current:
-            self._stream.assign(assignment)
+            self.stream.assign(assignment)
 
     async def _publish(self) -> None:
         """Announce how far this host has followed the plan, if anything changed."""

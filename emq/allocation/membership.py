@@ -31,6 +31,10 @@ class Seat:
     next_generation: Callable[[int], Awaitable[int]]
     clock: Clock
 
+    async def next_epoch(self) -> int:
+        """Return an epoch above all others. Raises `DatabaseUnavailable`: try again later."""
+        return await self.next_generation(self.clock.now_us())
+
 
 class Assignment(NamedTuple):
     """All groups that a member may consume now; every change yields a new, whole assignment.
@@ -110,10 +114,14 @@ class Membership(Protocol):
     Attributes:
         host: the member's name, unique in its cluster.
         lease: the time until which the member may go on without hearing from the cluster.
+        next_epoch: returns an epoch above all others. Raises `DatabaseUnavailable`: try again later.
+        stream: the assignments; `again` lets `assignments` yield the current one once more.
     """
 
     host: str
     lease: Lease
+    next_epoch: Callable[[], Awaitable[int]]
+    stream: AssignmentStream
 
     @property
     def plan(self) -> PlanInForce | None:
@@ -125,9 +133,6 @@ class Membership(Protocol):
 
     def given(self) -> Set[str]:
         """Return the groups that the plan gives to this member, also those that their former owners still hold."""
-
-    async def next_epoch(self) -> int:
-        """Return an epoch above all others. Raises `DatabaseUnavailable`: try again later."""
 
     async def join(self) -> None:
         """Become a member. Raises `HostConflict` if another host has the name."""
@@ -148,9 +153,6 @@ class Membership(Protocol):
 
         Each call begins with the current assignment, so that a reader that broke has missed nothing.
         """
-
-    def again(self) -> None:
-        """Let `assignments` yield the current assignment once more, if there is one."""
 
     async def released(self, groups: Iterable[str]) -> None:
         """Tell the cluster that this host drained and checkpointed these groups and no longer consumes them."""
@@ -192,12 +194,12 @@ class LoneMembership:
         self.host = host
         self.lease = Lease()
         self.leads = False  # until it joins
-        self._next_epoch = next_epoch
+        self.next_epoch = next_epoch
         self._offered: Collection[str] = _NOTHING
         self._has_begun = False  # it owns what was offered at the beginning, which an earlier process may have had
         self._owned: dict[str, int] = {}
         self._seen: set[str] = set()  # the host was told of these, and has not released them
-        self._stream = AssignmentStream()
+        self.stream = AssignmentStream()
         self._lock = asyncio.Lock()
         self._version = 0
 
@@ -219,15 +221,9 @@ class LoneMembership:
             await self._assign(tell=True)  # the host hears of every offer, also of none
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        async for told in self._stream.tell():
+        async for told in self.stream.tell():
             self._seen.update(told.groups)
             yield told
-
-    async def next_epoch(self) -> int:
-        return await self._next_epoch()
-
-    def again(self) -> None:
-        self._stream.again()
 
     async def released(self, groups: Iterable[str]) -> None:
         async with self._lock:
@@ -257,9 +253,9 @@ class LoneMembership:
         first = frozenset[str]()
         try:
             if self.leads and free:
-                self._owned |= dict.fromkeys(free, await self._next_epoch())
+                self._owned |= dict.fromkeys(free, await self.next_epoch())
                 tell, first = True, frozenset(free) if self._has_begun else first
             self._has_begun = self.leads and self._offered is not _NOTHING
         finally:
             if self.leads and tell:
-                self._stream.assign(Assignment(dict(self._owned), first=first))
+                self.stream.assign(Assignment(dict(self._owned), first=first))

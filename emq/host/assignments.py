@@ -161,7 +161,7 @@ class Assignments:
         """
         self._ownership.lost(group)
         if self._target.groups.get(group.name) == group.epoch and (self._asking is None or self._asking.done()):
-            self._asking = self._spawn(self._ask_about_all(), "emq strangers")
+            self._asking = self._spawn(_ask_about_all(self._ownership), "emq strangers")
         self._refuse(group.name, group.epoch)
 
     def shrunk(self, group: OwnedGroup) -> None:
@@ -207,10 +207,6 @@ class Assignments:
             self._touched.update(groups)
         self._changed.set()
 
-    async def _ask_about_all(self) -> None:
-        await self._ownership.look_at_lanes()
-        await pace.rest(LOOK_S)
-
     def _refuse(self, group: str, epoch: int) -> None:
         self._refused[group] = epoch
         self._membership.fenced(group, epoch)
@@ -230,25 +226,24 @@ class Assignments:
 
     def _let_go_of_the_rest(self, touched: Set[str] | None) -> None:
         """Begin to let go of groups that are not assigned any more. Needs neither the store nor the database."""
-        names = self._told.keys() | self._ownership.groups.keys() if touched is None else touched
-        if left := {g for g in names if g not in self._letting_go and self._is_gone(g)}:
+        owned, consumed, left = self._ownership.groups, self._ownership.consumed, set()
+        for group in self._told.keys() | owned.keys() if touched is None else touched:
+            told, epoch = self._told.get(group), self._target.groups.get(group)
+            if group in self._letting_go:
+                continue
+            if told is not None and (told != epoch or consumed.get(group, told) != told):
+                left.add(group)  # its epoch here differs from what was told in no known course of events
+            elif epoch is None and group in owned:
+                left.add(group)  # it was never assigned, in none either
+        if left:
             self._spawn(self._let_go(left, self._target.era), "emq release", left)
-
-    def _is_gone(self, group: str) -> bool:
-        told, epoch = self._told.get(group), self._target.groups.get(group)
-        if told is not None and told != epoch:
-            return True
-        # Never assigned, or held under another epoch. No known course of events leads there.
-        consumed = self._ownership.consumed.get(group, told)
-        return (epoch is None and group in self._ownership.groups) or (told is not None and consumed != told)
 
     def _start_again_what_stands(self, touched: Set[str] | None) -> None:
         """Acquire groups again that an error has left stopped."""
         owned = self._ownership.groups
-        some = [*owned.values()] if touched is None else [owned[name] for name in touched if name in owned]
-        for group in some:
-            if group.stopping and group.name in self._target.groups:
-                self.shrunk(group)
+        for name in owned if touched is None else sorted(owned.keys() & touched):
+            if owned[name].stopping and name in self._target.groups:
+                self.shrunk(owned[name])
 
     async def _acquire(self, touched: Set[str] | None) -> None:
         target = self._target.groups
@@ -335,3 +330,8 @@ class Assignments:
             log.error("letting go of groups broke; they are tried again in %g s", LOOK_S, exc_info=bug)
         else:
             self._touch(left)
+
+
+async def _ask_about_all(ownership: Ownership) -> None:
+    await ownership.look_at_lanes()
+    await pace.rest(LOOK_S)

@@ -104,6 +104,7 @@ class LocalMembership:
         self.lease = Lease()
         self.seen: set[str] = set()
         self._cluster = cluster
+        self.next_epoch = cluster.next_epoch
         self.stream = AssignmentStream()
 
     @property
@@ -127,12 +128,6 @@ class LocalMembership:
         async for told in self.stream.tell():
             self.seen.update(told.groups)
             yield told
-
-    async def next_epoch(self) -> int:
-        return await self._cluster.next_epoch()
-
-    def again(self) -> None:
-        self.stream.again()
 
     async def released(self, groups: Iterable[str]) -> None:
         groups = list(groups)
