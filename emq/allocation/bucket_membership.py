@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Set
 
-from emq.allocation.fenced_groups import FencedGroups
+from emq.allocation.fenced_groups import FENCED_S, FencedGroups
 from emq.allocation.membership import Assignment, Membership, PlanInForce
 from emq.allocation.plan.units import NO_UNITS, Units
 from emq.runtime import errors
@@ -131,7 +131,8 @@ class BucketMembership:
                     self._inner.stream.again()
         await self._release(alone)
 
-    def fenced(self, group: str, epoch: int) -> bool:
+    def fenced(self, group: str, epoch: int, was_held: bool) -> bool:
+        """Tell that a store refused the group's epoch, of a group that the host consumed (`was_held`) or acquired."""
         bucket = self._bucket.get(group)
         if bucket is None:
             return self._inner.fenced(group, epoch)
@@ -140,8 +141,10 @@ class BucketMembership:
         if self._assigned.get(group) != epoch:
             return False  # the plan took the bucket away, so the refusal is right
         insists = self._inner.fenced(group, epoch, bucket)
-        # The first time at once: most likely a deletion took the group over, and this is the next topic of the name.
-        wait_s = self._fenced.wait(group, epoch, self._clock.now(), first_s=0.0)
+        # Most likely, a deletion took the group over. If it is under way, it ends before that time. If the host comes
+        # to acquire the group, this is the next topic of the name, which need not wait.
+        first_s = FENCED_S if was_held else 0.0
+        wait_s = self._fenced.wait(group, epoch, self._clock.now(), first_s)
         if insists or not wait_s:
             asyncio.get_running_loop().call_later(wait_s, self._inner.stream.again)
         else:

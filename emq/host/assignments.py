@@ -162,7 +162,7 @@ class Assignments:
         self._ownership.lost(group)
         if self._target.groups.get(group.name) == group.epoch and (self._asking is None or self._asking.done()):
             self._asking = self._spawn(_ask_about_all(self._ownership), "emq strangers")
-        self._refuse(group.name, group.epoch)
+        self._refuse(group.name, group.epoch, was_held=True)
 
     def shrunk(self, group: OwnedGroup) -> None:
         """Start a group again whose store came back from a crash without messages that were read.
@@ -207,9 +207,9 @@ class Assignments:
             self._touched.update(groups)
         self._changed.set()
 
-    def _refuse(self, group: str, epoch: int) -> None:
+    def _refuse(self, group: str, epoch: int, *, was_held: bool = False) -> None:
         self._refused[group] = epoch
-        self._membership.fenced(group, epoch)
+        self._membership.fenced(group, epoch, was_held)
 
     def _is_settled(self) -> bool:
         """Return True if the host consumes exactly the groups that it is given; cheap, see `COMPARE_S`."""

@@ -98,7 +98,7 @@ class Host:
         await self.said.wait()
         self.told += [f"released {group}" for group in groups]
 
-    def fenced(self, group: str, epoch: int) -> None:
+    def fenced(self, group: str, epoch: int, was_held: bool) -> None:
         self.told.append(f"fenced {group} {epoch}")
 
     # ----------------------------------------------------------------------------------------- of the ownership

@@ -45,7 +45,7 @@ KINDS: tuple[type[Unforeseen], ...] = (_Handler, _Key, _Value, _Attribute, _End)
 PASSED_OVER = ("acquire", "keep")
 """Awaits within asyncio's locks, which an error would leave locked for ever, and within the guard itself."""
 
-TASKS = ("Aside._drive", "Assignments._let_go", "LettingGo.abandon", "Assignments._ask_about_all")
+TASKS = ("Aside._drive", "Assignments._let_go", "LettingGo.abandon", "_ask_about_all")
 """The tasks that guarded loops start, by the names of their coroutines."""
 
 
