@@ -4,7 +4,8 @@ So a topic that a first publish makes has an owner before it exists, and the pla
 first level, from group to bucket, never changes; the second, from bucket to host, is the plan. It is the two-level
 hashing of Redis Cluster's slots.
 
-Topics that share a budget share the bucket of the budget's first group. Groups of topics of no family are in no bucket.
+Topics that share a budget share the bucket of the budget's first group. Groups of topics of no family are in no bucket,
+nor those of topics that are planned by "group" (`TopicOptions.planned`).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def bucket_of(topic: Topic, index: int, topics: Mapping[str, Topic]) -> str | No
         topics: the budgets above the topic, by name.
     """
     root = topic if topic.options.budget is None else topics.get(budgets.above(topic, topics)[-1])
-    if root is None or not root.family:
+    if root is None or not root.family or root.options.planned != "bucket":
         return None
     group = root.group(0) if root.shared_s or root is not topic else topic.group(index)
     return names_of(root.family)[zlib.crc32(group.encode()) % BUCKETS]

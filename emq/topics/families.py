@@ -22,7 +22,7 @@ from emq.topics.options import means
 SETTINGS = (*asking.SETTINGS, "state")
 """The settings that a family gives to its topics."""
 
-FIXED = ("priorities", "kind", "slots", "merge", "budget")
+FIXED = ("priorities", "kind", "slots", "merge", "budget", "planned")
 """Settings of a family that never change, as those of a topic; see `changing.REFUSED`."""
 
 MAX_TOPICS = 10_000_000

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from emq.database import Database, tables
 from emq.runtime import errors
-from emq.topics import catalog_file, families, row_codec
+from emq.topics import buckets, catalog_file, families, row_codec
 from emq.topics.catalog import Catalog
 from emq.topics.families import Bounds, Family
 from emq.topics.family_rows import AllFamilies, FamilyRows
@@ -210,6 +210,17 @@ async def test_a_family_is_created_twice_with_the_same_settings_only(catalog: Ca
     for other in (family(qps=51), family(bounds=Bounds(max_topics=5))):
         with pytest.raises(errors.TopicExists, match="exists already with other settings"):
             await catalog.families.create(other)
+
+
+async def test_a_family_that_is_planned_by_group_stays_so_with_its_topics(catalog: Catalog) -> None:
+    await catalog.families.create(family(planned="group"))
+    topic = (await catalog.families.make(["orders.a"]))["orders.a"]
+    assert isinstance(topic, Topic)
+    assert buckets.bucket_of(topic, 0, {}) is None
+    with pytest.raises(errors.InvalidTopic, match="planned may not change"):
+        await catalog.families.change("orders.*", {"planned": "bucket"}, {}, {})
+    with pytest.raises(errors.InvalidTopic, match="planned may not change"):
+        await catalog.update("orders.a", planned="bucket")
 
 
 async def test_the_budget_of_a_family_is_there_and_stays(catalog: Catalog) -> None:
