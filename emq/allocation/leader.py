@@ -239,7 +239,7 @@ class Leader:
         former = 0 if previous is None else len(previous.places) + len(previous.dropped)
         groups = max(len(quotas), former)  # a deletion of thousands is no small change
         is_large = groups >= MANY_GROUPS or groups * len(weights) >= LARGE
-        made, owner, differs = await _beside(is_large, _planned, quotas, self._units, weights, members, previous)
+        made, owner, differs = await _beside(is_large, planned, quotas, self._units, weights, members, previous)
         if differs or record is None or record.catalog != catalog:
             await self._publish(owner, made, members, catalog, is_large)
         self._done = asked
@@ -368,7 +368,7 @@ async def _beside(is_large: bool, compute: Callable[..., T], *arguments: object)
     return await asyncio.to_thread(compute, *arguments) if is_large else compute(*arguments)
 
 
-def _planned(
+def planned(
     quotas: Mapping[str, float],
     units: Units,
     weights: Mapping[str, float],

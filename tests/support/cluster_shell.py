@@ -32,7 +32,7 @@ class Shell:
         self._monkeypatch = monkeypatch
         self._capsys = capsys
         self.command = emq_shell.Shell()
-        self.known = DatabaseView(TOPICS, QUOTAS, 1, [])
+        self.known = DatabaseView(TOPICS, QUOTAS, 1, [], loads=QUOTAS)
 
     def meet(self) -> Cluster:
         """Return a cluster in memory, at which the commands look from now on."""

@@ -43,7 +43,7 @@ def snapshot(host: str, started_per_s: float, age_s: float = 0.1) -> AgedSnapsho
 
 
 async def test_hosts_are_shown_with_their_weights_loads_and_the_leader(emq: Shell) -> None:
-    emq.known = DatabaseView(TOPICS, QUOTAS, 1, [snapshot("a", 123.0), snapshot("b", 50.0, age_s=60)])
+    emq.known = emq.known._replace(hosts=[snapshot("a", 123.0), snapshot("b", 50.0, age_s=60)])
 
     meeting = emq.meet()
     async with Follower(meeting, "a"), Follower(meeting, "b", weight=2.0):
@@ -111,7 +111,7 @@ def test_the_state_of_a_host_is_what_an_operator_would_call_it(
         "a",
     )
     assert host_view.state(seen, "a", groups) == state
-    [row] = host_view.rows(seen, DatabaseView([], {"t/0": 1.0}, 1, []))
+    [row] = host_view.rows(seen, DatabaseView([], {"t/0": 1.0}, 1, [], loads={"t/0": 1.0}))
     assert row.state == state
 
 
@@ -212,7 +212,7 @@ async def test_a_name_that_the_plan_does_not_know_is_refused_with_those_alike(em
             await emq(plan.plan, "ordesr")
         with pytest.raises(errors.UnknownTopic, match="did you mean 'web-1'"):
             await emq(plan.plan, "web-2")
-        emq.known = DatabaseView([*TOPICS, Topic("new", 1)], QUOTAS, 2, [])
+        emq.known = emq.known._replace(topics=[*TOPICS, Topic("new", 1)])
         with pytest.raises(errors.UnknownTopic, match="does not know 'new' yet"):
             await emq(plan.plan, "new")
 
@@ -221,7 +221,7 @@ def test_groups_of_a_host_that_is_gone_and_unknown_to_the_catalog_are_explained(
     record = records.Record("online", 5, 1, "a", 0.0, {"a": records.Pointer("i", 5, 1)})
     groups = {g: cluster_view.Owned("a", records.Entry(5, "ring")) for g in ("t/0", "old/0")}
     seen = cluster_view.View("online", record, {"b": Running("i", "m", 1, 1.0, 0.0)}, {}, groups, "b")
-    known = DatabaseView([], {"t/0": 1.0}, 1, [])
+    known = DatabaseView([], {"t/0": 1.0}, 1, [], loads={"t/0": 1.0})
     [gone] = plan_view.explanation(seen, known, "t/0")
     assert gone == "t/0 is on a, which is gone; the next plan gives it to another."
     [unknown] = plan_view.explanation(seen, known, "old/0")

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from emq.allocation import cluster_view
+from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.tree.protocol import Tree
 from emq.database import Database, environment_time
+from emq.host.group_quotas import GroupQuotas
 from emq.observe import snapshots
 from emq.observe.snapshots import AgedSnapshot
 from emq.runtime import errors
 from emq.runtime.passwords import hide_password
 from emq.runtime.settings import Settings
-from emq.topics import budgets
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
 from emq_cli import forecast
+from emq_cli.bucket_contents import BucketContents
 from emq_cli.session import Session
 
 ALONE = ("memory", "sqlite")
 """Schemes of stores from which one host alone consumes."""
+
+NO_BUCKETS = BucketContents({})
 
 
 class DatabaseView(NamedTuple):
@@ -34,6 +39,10 @@ class DatabaseView(NamedTuple):
         catalog: version of the catalog.
         hosts: latest snapshots of the hosts.
         trouble: reason why the database gave no answer; empty if it did.
+        loads: load of each entry of the plan, as hosts offer it to the leader: of groups of no family, and of buckets.
+        units: the unit of each topic that shares a budget, and no bucket.
+        contents: the groups of these topics in each bucket.
+        families: names of all families.
     """
 
     topics: list[Topic]
@@ -41,11 +50,10 @@ class DatabaseView(NamedTuple):
     catalog: int
     hosts: list[AgedSnapshot]
     trouble: str = ""
-
-    @property
-    def units(self) -> dict[str, str]:
-        """The unit of each topic that shares a budget."""
-        return budgets.units({topic.name: topic for topic in self.topics})
+    loads: Mapping[str, float] = MappingProxyType({})
+    units: Units = NO_UNITS
+    contents: BucketContents = NO_BUCKETS
+    families: Sequence[str] = ()
 
     @property
     def troubles(self) -> list[str]:
@@ -94,8 +102,7 @@ async def known(session: Session) -> DatabaseView:
         try:
             # The bound on group_qps, which a store may name, matters to who changes topics only.
             catalog = Catalog(database, settings.environment, None)
-            version, awake, *_ = await catalog.changes_since(0)  # the plan has none of those that sleep
-            topics = sorted(awake, key=lambda topic: topic.name)
+            found = await catalog.changes_since(0)  # the plan has none of those that sleep
             time_us = await database.run(
                 lambda c: environment_time.now_us(c, database, settings.environment), read_only=True
             )
@@ -104,7 +111,29 @@ async def known(session: Session) -> DatabaseView:
             await database.close()
     except errors.DatabaseUnavailable as exc:
         return DatabaseView([], {}, 0, [], f"quotas and rates are not known: {exc}")
-    return DatabaseView(topics, forecast.quotas_of(topics), version, hosts)
+    return await view_of(found.changed, found.families, found.version, hosts)
+
+
+async def view_of(
+    topics: Iterable[Topic],
+    families: Sequence[str] = (),
+    catalog: int = 1,
+    hosts: Sequence[AgedSnapshot] = (),
+) -> DatabaseView:
+    """Return the view of these topics and families, with loads and units as each host computes them for the leader."""
+    topics = sorted(topics, key=lambda topic: topic.name)
+    placed = GroupQuotas({topic.name: topic for topic in topics})
+    await placed.follow(topics, families)
+    return DatabaseView(
+        topics,
+        forecast.quotas_of(topics),
+        catalog,
+        [*hosts],
+        loads=placed.all(),
+        units=placed.units(),
+        contents=BucketContents({group: bucket for group, bucket in placed.moved.items() if bucket is not None}),
+        families=families,
+    )
 
 
 class _Reasons(logging.Handler):

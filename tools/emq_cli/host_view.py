@@ -31,14 +31,16 @@ class HostRow(msgspec.Struct, frozen=True):
         leads: whether the host makes the plans.
         weight: the host's own setting; None if it is not a member.
         ordered_weight: the weight that an operator ordered instead.
-        groups: number of groups that the plan gives it.
-        waiting: number of these groups that it does not have yet.
+        groups: number of groups of topics that the plan gives it, also by their buckets.
+        buckets: number of buckets of families that the plan gives it, with groups in them or without.
+        waiting, waiting_buckets: number of these groups and buckets that it does not have yet.
         unconsumed: number of its groups that it does not consume, by its latest snapshot; None without a fresh one.
         quota: starts a second of its groups.
-        load: its quota over its fair share; None if it has no share, or if quotas are not known.
+        load: the load of its groups and buckets, as the leader counts it, over its fair share; None if it has no share,
+            or if quotas are not known.
         started_per_s: starts a second by its latest snapshot; None if there is no fresh one.
         generation: number of the last plan that it has followed, except for `draining`.
-        draining: number of groups that it lost and still holds.
+        draining, draining_buckets: number of groups and buckets that it lost and still holds.
         ahead_s: seconds, about, by which its clock is ahead of that of the servers in which hosts meet.
         joined_s: when it joined, in seconds since 1970, by its clock.
     """
@@ -61,37 +63,46 @@ class HostRow(msgspec.Struct, frozen=True):
     machine: str | None = None
     pid: int | None = None
     joined_s: float | None = None
+    buckets: int = 0
+    waiting_buckets: int = 0
+    draining_buckets: int = 0
 
 
 def rows(view: View, known: DatabaseView) -> list[HostRow]:
     """Every host of the cluster, by name."""
-    load = loads(view, known.quotas)
+    load = loads(view, known.loads)
     live = {s.host.host: s.host for s in known.hosts if s.live}
     return [_row(view, known, host, load.get(host), live.get(host)) for host in view.hosts]
 
 
 def _row(view: View, known: DatabaseView, host: str, load: float | None, seen: HostStatistics | None) -> HostRow:
-    order, groups = view.orders.get(host, Order()), view.of(host)
+    order, entries = view.orders.get(host, Order()), view.of(host)
+    given = known.contents.amount(entries)
+    waiting = known.contents.amount(entry for entry in entries if view.holding(entry) is not Holding.HELD)
     row = HostRow(
         host,
-        state(view, host, len(groups)),
+        state(view, host, len(entries)),
         leads=host == view.leader,
         ordered_weight=order.weight,
         drain=order.drain,
-        groups=len(groups),
-        waiting=sum(view.holding(group) is not Holding.HELD for group in groups),
+        groups=given.groups,
+        waiting=waiting.groups,
         unconsumed=None if seen is None else seen.unconsumed,
-        quota=sum(known.quotas.get(group, 0.0) for group in groups),
+        quota=sum(known.quotas.get(group, 0.0) for group in known.contents.groups(entries)),
         load=load,
         started_per_s=None if seen is None else seen.rates.started,
+        buckets=given.buckets,
+        waiting_buckets=waiting.buckets,
     )
     if (member := view.members.get(host)) is None:
         return row
+    draining = known.contents.amount(member.draining)
     return msgspec.structs.replace(
         row,
         weight=member.weight,
         generation=member.generation,
-        draining=len(member.draining),
+        draining=draining.groups,
+        draining_buckets=draining.buckets,
         ahead_s=member.ahead_s,
         machine=member.machine,
         pid=member.pid,
@@ -100,7 +111,7 @@ def _row(view: View, known: DatabaseView, host: str, load: float | None, seen: H
 
 
 def state(view: View, host: str, groups: int) -> str:
-    """Return the state of a host; see `HostRow`."""
+    """Return the state of a host to which the plan gives so many groups and buckets; see `HostRow`."""
     member, order = view.members.get(host), view.orders.get(host, Order())
     if member is None:
         return "gone" if groups else "absent"
@@ -114,7 +125,11 @@ def state(view: View, host: str, groups: int) -> str:
 
 
 def loads(view: View, quotas: Mapping[str, float]) -> dict[str, float]:
-    """Return each host's quota over its fair share, for the hosts that have a share."""
+    """Return each host's load over its fair share, for the hosts that have a share.
+
+    Args:
+        quotas: load of each entry of the plan.
+    """
     weights = effective(view.weights)
     load = dict.fromkeys(weights, 0.0)
     for group, owned in view.groups.items():
@@ -136,12 +151,11 @@ def troubles(view: View, found: Iterable[HostRow], known: DatabaseView) -> list[
                 "database"
             )
     if view.groups and not view.members:
-        lines.append(f"no host is there: nobody consumes the {output.count(len(view.groups), 'group')}")
+        lines.append(f"no host is there: nobody consumes the {known.contents.amount(view.groups)}")
     elif view.members and not view.leader:
         lines.append("nobody leads at this moment")
-    nobodys = len(view.of(NOBODY))
-    if nobodys:
-        lines.append(f"{output.count(nobodys, 'group')} without a host: none has a weight; see: emq weight --help")
+    if nobodys := view.of(NOBODY):
+        lines.append(f"{known.contents.amount(nobodys)} without a host: none has a weight; see: emq weight --help")
     lines += [f"{host}: {member.trouble}" for host, member in sorted(view.members.items()) if member.trouble]
     for row in found:
         if row.state == "gone" and view.members:
@@ -158,11 +172,13 @@ def troubles(view: View, found: Iterable[HostRow], known: DatabaseView) -> list[
 def data(view: View, known: DatabaseView) -> dict[str, Any]:
     """Plain values, for JSON."""
     found = rows(view, known)
+    amount = known.contents.amount(view.groups)
     return {
         "environment": str(view.environment),
         "generation": view.generation,
         "leader": view.leader or None,
-        "groups": len(view.groups),
+        "groups": amount.groups,
+        "buckets": amount.buckets,
         "hosts": found,
         "trouble": troubles(view, found, known),
     }
@@ -174,33 +190,35 @@ def render(view: View, known: DatabaseView, *, wide: bool = True) -> RenderableT
     if not found:
         return "\n".join(["the cluster has no hosts; start one with: emq host", *troubles(view, found, known)])
     said = map(output.plain, troubles(view, found, known))
-    return Group(output.plain(_head(view)), table(view, found, wide=wide), *said)
+    return Group(output.plain(_head(view, known)), table(view, found, wide=wide), *said)
 
 
 def table(view: View, found: Iterable[HostRow], *, wide: bool = True) -> RenderableType:
     """Return a table with a line for each host; without `wide` it leaves out the less important columns."""
+    found = [*found]
     cells = [_cells(view, row) for row in found]
-    shown = [column for column in _COLUMNS if wide or column not in _WIDE_ONLY]
+    absent = {*(() if wide else _WIDE_ONLY), *(() if any(row.buckets for row in found) else ("buckets",))}
+    shown = [column for column in _COLUMNS if column not in absent]
     return output.table(
         "",
         shown,
         [[line[_COLUMNS.index(column)] for column in shown] for line in cells],
-        right=("groups", "qps", "load", "per s"),
-        spare=() if wide else ("released", "load", "weight"),
+        right=("groups", "buckets", "qps", "load", "per s"),
+        spare=() if wide else ("buckets", "released", "load", "weight"),
     )
 
 
-_COLUMNS = ("host", "state", "weight", "groups", "qps", "load", "per s", "released", "runs on", "since")
+_COLUMNS = ("host", "state", "weight", "groups", "buckets", "qps", "load", "per s", "released", "runs on", "since")
 _WIDE_ONLY = ("qps", "runs on", "since")
 
 
-def _head(view: View) -> str:
+def _head(view: View, known: DatabaseView) -> str:
     if view.record is None:
         return f"{output.count(len(view.members), 'host')} [{view.environment}], and no plan yet"
     zone = "" if epochs.since_s(view.generation) is None else f" {output.zone()}"
     led = f"; {view.leader} leads" if view.leader else ""
     return (
-        f"{output.count(len(view.members), 'host')} [{view.environment}], {output.count(len(view.groups), 'group')} by "
+        f"{output.count(len(view.members), 'host')} [{view.environment}], {known.contents.amount(view.groups)} by "
         f"plan {epochs.shown(view.generation)}{zone}{led}"
     )
 
@@ -210,7 +228,8 @@ def _cells(view: View, row: HostRow) -> tuple[output.Cell, ...]:
         row.host,
         _state(row),
         _weight(row),
-        f"{row.groups:,}" + (f", {waiting:,} waiting" if (waiting := max(row.waiting, row.unconsumed or 0)) else ""),
+        _waiting(row.groups, max(row.waiting, row.unconsumed or 0)),
+        _waiting(row.buckets, row.waiting_buckets),
         row.quota,
         None if row.load is None else f"{row.load:.2f}",
         row.started_per_s,
@@ -218,6 +237,10 @@ def _cells(view: View, row: HostRow) -> tuple[output.Cell, ...]:
         None if row.machine is None else f"{row.machine}:{row.pid}",
         None if row.joined_s is None else durations.brief(max(0, round(time.time() - row.joined_s))),
     )
+
+
+def _waiting(given: int, waiting: int) -> str:
+    return f"{given:,}, {waiting:,} waiting" if waiting else f"{given:,}"
 
 
 def _state(row: HostRow) -> str:
@@ -235,4 +258,6 @@ def _released(view: View, row: HostRow) -> str:
     if row.generation is None:
         return "-"
     seen = "all" if row.generation >= view.generation else f"up to {epochs.shown(row.generation)}"
-    return f"{seen} but {row.draining:,}" if row.draining else seen
+    if row.draining:
+        return f"{seen} but {row.draining:,}"
+    return f"{seen} but {output.count(row.draining_buckets, 'bucket')}" if row.draining_buckets else seen

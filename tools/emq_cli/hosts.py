@@ -28,7 +28,11 @@ async def hosts(
 ) -> None:
     """Show the hosts of the cluster: weights, groups, load, and how far each has followed the plan.
 
-    load: the quotas of the host's groups, divided by its fair share; 1.00 is exactly its share.
+    load: the quotas of the host's groups, divided by its fair share; 1.00 is exactly its share. The groups of a family
+    count by their buckets, all alike.
+
+    buckets: parts of families; each has the groups of some of the family's topics, and moves as a whole. Shown if there
+    are families.
 
     waiting: groups that the plan gives to the host, but that it does not consume yet, mostly because the former owner
     still finishes messages. A line below the table names groups that wait for longer than a move takes, and the reason.

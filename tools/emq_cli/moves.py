@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Self
 
-from emq.allocation import cluster_view
+from emq.allocation import cluster_view, leader
 from emq.allocation.cluster_view import Holding, View
-from emq.allocation.plan import drafting, handler_sets
-from emq.allocation.plan.drafting import NOBODY
+from emq.allocation.plan import drafting
+from emq.allocation.plan.drafting import NOBODY, Place, Previous
 from emq.allocation.plan.plan import effective
-from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.records import Order
 from emq.allocation.tree.protocol import Tree
 from emq_cli import output
+from emq_cli.bucket_contents import Amount
+from emq_cli.cluster import DatabaseView
 
 LOOK_S = 0.2
 
@@ -26,24 +26,22 @@ class Moves:
     """A cluster before and after an order.
 
     Args:
-        quotas: quota of each group in the catalog.
-        units: unit of each topic that belongs to one.
+        known: topics of the catalog, with what the leader plans for them.
 
     Attributes:
         before: the cluster before the order.
         now: the cluster at the latest look.
     """
 
-    def __init__(self, tree: Tree, before: View, quotas: Mapping[str, float], units: Units = NO_UNITS) -> None:
+    def __init__(self, tree: Tree, before: View, known: DatabaseView) -> None:
         self.before = self.now = before
         self._tree = tree
-        self._quotas = quotas
-        self._units = units
+        self._known = known
 
     @classmethod
-    async def of(cls, tree: Tree, environment: str, quotas: Mapping[str, float], units: Units = NO_UNITS) -> Self:
+    async def of(cls, tree: Tree, environment: str, known: DatabaseView) -> Self:
         """Look at the cluster, before the order. Raises as `emq.allocation.cluster_view.read`."""
-        return cls(tree, await cluster_view.read(tree, environment), quotas, units)
+        return cls(tree, await cluster_view.read(tree, environment), known)
 
     def would_leave_nobody(self, host: str, order: Order) -> bool:
         """Return whether this order would leave no member with a weight, while a member has one now."""
@@ -59,7 +57,7 @@ class Moves:
         Args:
             host: a host that must also have let go of its lost groups.
             timeout_s: most seconds to wait.
-            on_left: called at each look with the number of groups that still have to move.
+            on_left: called at each look with the number of groups and buckets that still have to move.
         """
         now_s = asyncio.get_running_loop().time
         deadline = now_s() + timeout_s
@@ -71,24 +69,34 @@ class Moves:
             on_left(left)
             await asyncio.sleep(LOOK_S)
 
-    def counts(self) -> dict[str, int]:
-        """Return the number of groups that each host got, the largest first."""
+    def amounts(self) -> dict[str, Amount]:
+        """Return the groups and buckets that each host got, counted, the largest amount first."""
         before, now = self.before.owners, self.now.owners
-        return dict(Counter(host for group, host in now.items() if before.get(group, host) != host).most_common())
+        got: dict[str, list[str]] = {}
+        for entry, host in now.items():
+            if before.get(entry, host) != host:
+                got.setdefault(host, []).append(entry)
+        amounts = {host: self._known.contents.amount(entries) for host, entries in got.items()}
+        return dict(sorted(amounts.items(), key=lambda each: each[1], reverse=True))
 
     def in_words(self) -> str:
         """Return the moves as the end of a text."""
-        counts = self.counts()
-        if not counts:
+        amounts = self.amounts()
+        if not amounts:
             return "; nothing had to move"
-        to = ", ".join(f"{output.number(n)} to {'nobody' if host == NOBODY else host}" for host, n in counts.items())
-        return f": {output.count(sum(counts.values()), 'group')} moved, {to}"
+        total = Amount(sum(each.groups for each in amounts.values()), sum(each.buckets for each in amounts.values()))
+        to = ", ".join(
+            f"{each if total.buckets else output.number(each.groups)} to {'nobody' if host == NOBODY else host}"
+            for host, each in amounts.items()
+        )
+        return f": {total} moved, {to}"
 
     def _to_move(self) -> set[str]:
-        owners = self.now.owners
-        made = handler_sets.plan_for({}, self._quotas, self.now.weights, owners, (), self._units)
-        wanted = drafting.places(made, self._quotas)
-        asked = {group for group, host in wanted.items() if owners.get(group) != host}
-        former = self.before.owners
-        moving = {group for group, host in owners.items() if former.get(group) != host}
-        return asked | {group for group in moving if self.now.holding(group) not in _ARRIVED}
+        places = {entry: Place(*owned) for entry, owned in self.now.groups.items()}
+        _, wanted, _ = leader.planned(
+            self._known.loads, self._known.units, self.now.weights, self.now.members, Previous(places, {})
+        )
+        owners, former = self.now.owners, self.before.owners
+        asked = {entry for entry, host in wanted.items() if owners.get(entry) != host}
+        moving = {entry for entry, host in owners.items() if former.get(entry) != host}
+        return asked | {entry for entry in moving if self.now.holding(entry) not in _ARRIVED}

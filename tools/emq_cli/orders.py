@@ -100,7 +100,7 @@ async def _give(
 
     known = await cluster.known(session)
     async with cluster.tree_of(session) as tree:
-        moves = await Moves.of(tree, session.settings.environment, known.quotas, known.units)
+        moves = await Moves.of(tree, session.settings.environment, known)
         before = moves.before
         if host not in before.members.keys() | before.orders.keys() and not force:
             raise errors.EMQError(_unknown(host, [*before.hosts]))
@@ -125,7 +125,15 @@ async def _give(
         what += "; this host does not run now, the order waits for it"
     elif known.trouble:
         what += f"; nothing is planned while the database is out of reach: {known.trouble}"
-    data = {"host": host, "drain": order.drain, "weight": order.weight, "waited": waits, "moved_to": moves.counts()}
+    amounts = moves.amounts()
+    data = {
+        "host": host,
+        "drain": order.drain,
+        "weight": order.weight,
+        "waited": waits,
+        "moved_to": {to: amount.groups for to, amount in amounts.items() if amount.groups},
+        "buckets_moved_to": {to: amount.buckets for to, amount in amounts.items() if amount.buckets},
+    }
     session.say(what, data)
 
 

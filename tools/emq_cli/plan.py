@@ -27,7 +27,10 @@ def _option(text: str, low: float | None = None, high: float | None = None) -> A
 
 Name = Annotated[
     str | None,
-    typer.Argument(metavar="GROUP|TOPIC|HOST", help="Show only this group (orders/3), topic (orders) or host."),
+    typer.Argument(
+        metavar="GROUP|TOPIC|FAMILY|HOST",
+        help="Show only this group (orders/3), topic (orders), family ('orders.*') or host.",
+    ),
 ]
 Simulate = Annotated[
     bool, typer.Option("--simulate", help="Plan for hosts and topics that need not exist.", rich_help_panel=_PANEL)
@@ -68,6 +71,10 @@ async def plan(
     for which former owner it still waits. With --simulate, the same code plans for hosts and topics that need not
     exist, and changes nothing.
 
+    The groups of a family's topics are in 1,024 buckets, by their names. The plan gives each bucket to a host, and the
+    groups go with it. With a family: how many buckets, and groups of topics that are awake, each host has. With a
+    bucket ('orders.*/bucket/17'): its groups, and why it is on its host.
+
     An epoch is the number of an ownership: a store refuses a host that comes with an older one. It is shown as the time
     at which it was given out; --json has the number.
 
@@ -99,17 +106,25 @@ async def plan(
 
 
 def _detail(session: Session, view: View, known: DatabaseView, name: str, *, wide: bool) -> None:
+    from emq.topics.buckets import is_bucket
     from emq_cli import host_view, plan_view
 
-    if name in view.groups:
+    if name in view.groups and is_bucket(name):
+        session.show(plan_view.bucket_data(view, known, name), lambda: plan_view.bucket_text(view, known, name))
+        return
+    groups = plan_view.groups_of(view, known)
+    if name in groups:
         session.show(plan_view.group_data(view, known, name), lambda: plan_view.group_text(view, known, name))
         return
-    groups = plan_view.sorted_groups([group for group in view.groups if topic_of(group) == name])
-    if groups:  # `emq hosts` shows a host of the same name
+    its = plan_view.sorted_groups([group for group in groups if topic_of(group) == name])
+    if its:  # `emq hosts` shows a host of the same name
         session.show(
-            {"topic": name, "groups": plan_view.groups_data(view, known, groups)},
-            lambda: plan_view.topic_text(view, known, name, groups),
+            {"topic": name, "groups": plan_view.groups_data(view, known, its)},
+            lambda: plan_view.topic_text(view, known, name, its),
         )
+        return
+    if plan_view.buckets_of(view, name):
+        session.show(plan_view.family_data(view, known, name), lambda: plan_view.family_text(view, known, name))
         return
     hosts = {row.host: row for row in host_view.rows(view, known)}
     if name in hosts:
@@ -120,9 +135,16 @@ def _detail(session: Session, view: View, known: DatabaseView, name: str, *, wid
 
 
 def _unknown(view: View, known: DatabaseView, name: str) -> str:
+    from emq.topics import families
     from emq.topics.changing import alike
+    from emq_cli import plan_view
 
-    if name in known.quotas or any(topic.name == name for topic in known.topics):
+    if name in known.quotas or name in known.families or any(topic.name == name for topic in known.topics):
         return f"the plan does not know {name!r} yet, which the catalog has; look again in a moment"
-    names = {*view.hosts, *view.groups, *(topic_of(group) for group in view.groups)}
-    return f"the plan has no group, topic or host {name!r}{alike(name, sorted(names)) or '; see: emq plan'}"
+    groups = plan_view.groups_of(view, known)
+    names = {*view.hosts, *known.families, *groups, *map(topic_of, groups)}
+    hint = alike(name, sorted(names))
+    family = families.above(name, known.families)
+    if family is not None and not hint:
+        hint = f": no topic of this name is awake; a publish to it makes or wakes it. See: emq plan '{family}'"
+    return f"the plan has no group, topic, family or host {name!r}{hint or '; see: emq plan'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,9 @@ from emq.allocation.plan.levelling import PlacementReason
 from emq.allocation.plan.plan import Plan, effective
 from emq.observe import epochs
 from emq.storage.names import parts_of, topic_of
+from emq.topics import buckets
 from emq_cli import host_view, output
+from emq_cli.bucket_contents import Amount
 from emq_cli.cluster import DatabaseView
 from emq_cli.host_view import HostRow
 
@@ -34,16 +36,17 @@ _HOLDING = {
 
 
 class GroupRow(msgspec.Struct, frozen=True):
-    """A group of the plan.
+    """A group of a topic, or a bucket. A group in a bucket has the host, epoch, reason and progress of the bucket.
 
     Attributes:
-        quota: starts a second; None if the catalog does not know the group.
+        quota: starts a second; None if the catalog does not know the group, and for a bucket.
         host: the host to which the plan gives the group; None if no host has a weight.
         epoch: the fencing number of this ownership.
         since_s: about when the host got the group, in seconds since 1970; None if the epoch is not a time.
         why: one of `emq.allocation.plan.levelling.PlacementReason`, or empty if the group never moved.
         holding: one of `emq.allocation.cluster_view.Holding`.
         awaited: hosts that may still hold the group.
+        bucket: the bucket that the group is in; None for a group that the plan has by itself.
     """
 
     group: str
@@ -54,11 +57,13 @@ class GroupRow(msgspec.Struct, frozen=True):
     why: str
     holding: str
     awaited: list[str]
+    bucket: str | None = None
 
 
 def row(view: View, known: DatabaseView, group: str) -> GroupRow:
-    """One group of the plan."""
-    host, entry = view.groups[group]
+    """One group of a topic, or one bucket."""
+    name = known.contents.entry_of(group)
+    host, entry = view.groups[name]
     return GroupRow(
         group,
         known.quotas.get(group),
@@ -66,16 +71,28 @@ def row(view: View, known: DatabaseView, group: str) -> GroupRow:
         entry.epoch,
         epochs.since_s(entry.epoch),
         entry.why,
-        view.holding(group).value,
-        view.awaited(group),
+        view.holding(name).value,
+        view.awaited(name),
+        name if name != group else None,
     )
+
+
+def groups_of(view: View, known: DatabaseView) -> list[str]:
+    """Return every group of a topic that the plan gives to a host, by itself or by its bucket."""
+    return known.contents.groups(view.groups)
+
+
+def buckets_of(view: View, family: str) -> list[str]:
+    """Return the buckets of a family that the plan has."""
+    return [entry for entry in view.groups if buckets.family_of(entry) == family]
 
 
 def summary(view: View, known: DatabaseView) -> dict[str, Any]:
     """The plan as a whole, as plain values."""
     record = view.record
-    counts = Counter(view.holding(group) for group in view.groups)
-    load = host_view.loads(view, known.quotas)
+    amount = known.contents.amount(view.groups)
+    holding = _by_holding(view, known, view.groups)
+    load = host_view.loads(view, known.loads)
     return {
         "environment": str(view.environment),
         "generation": view.generation or None,
@@ -85,10 +102,25 @@ def summary(view: View, known: DatabaseView) -> dict[str, Any]:
         "catalog": None if record is None else record.catalog,
         "catalog_now": known.catalog or None,
         "hosts": 0 if record is None else len(record.lists.keys() - NO_HOSTS),
-        "groups": len(view.groups),
+        "groups": amount.groups,
+        "buckets": amount.buckets,
         "max_over_mean": max(load.values(), default=None),
-        "holding": {holding.value: counts[holding] for holding in Holding},
+        "holding": {each.value: amount.groups for each, amount in holding.items()},
+        "holding_buckets": {each.value: amount.buckets for each, amount in holding.items()},
     }
+
+
+def _by_holding(view: View, known: DatabaseView, entries: Iterable[str]) -> dict[Holding, Amount]:
+    """Count entries of the plan by their progress."""
+    found: dict[Holding, list[str]] = {holding: [] for holding in Holding}
+    for entry in entries:
+        found[view.holding(entry)].append(entry)
+    return {holding: known.contents.amount(some) for holding, some in found.items()}
+
+
+def _unfinished(holding: Mapping[Holding, Amount]) -> list[tuple[Holding, str]]:
+    """Return a text for each kind of progress towards a host that some groups or buckets are at."""
+    return [(each, f"{holding[each]}: {text}") for each, text in _HOLDING.items() if text and any(holding[each])]
 
 
 def whole(view: View, known: DatabaseView) -> dict[str, Any]:
@@ -126,14 +158,13 @@ def _lines(view: View, known: DatabaseView) -> list[tuple[str, str]]:
             + (f"; {view.leader} leads now" if view.leader != view.record.leader else ""),
         ),
         ("catalog", catalog),
-        ("groups", f"{output.number(len(view.groups))} on {output.count(found['hosts'], 'host')}"),
+        ("groups", f"{output.number(found['groups'])} on {output.count(found['hosts'], 'host')}"),
     ]
+    if found["buckets"]:
+        lines.append(("buckets", f"{output.number(found['buckets'])}; see: emq plan '{_some_family(view)}'"))
     if found["max_over_mean"] is not None:
         lines.append(("fullest", f"{found['max_over_mean']:.3f} of its fair share"))
-    for holding, text in _HOLDING.items():
-        if text and (count := found["holding"][holding.value]):
-            lines.append((holding.value, f"{output.count(count, 'group')}: {text}"))
-    return lines
+    return [*lines, *((each.value, text) for each, text in _unfinished(_by_holding(view, known, view.groups)))]
 
 
 # ------------------------------------------------------------------------------------------------------------- detail
@@ -147,36 +178,68 @@ def group_data(view: View, known: DatabaseView, group: str) -> dict[str, Any]:
 def group_text(view: View, known: DatabaseView, group: str) -> RenderableType:
     """One group, for people."""
     found = row(view, known, group)
-    since = "" if found.since_s is None else f", given out at {epochs.shown(found.epoch)} {output.zone()}"
-    lines = [
-        ("group", group),
-        ("quota", "not in the catalog" if found.quota is None else f"{found.quota:g} a second"),
-        ("host", found.host or "nobody"),
-        ("epoch", f"{found.epoch}{since}"),
-        ("state", _state(found)),
-    ]
+    quota = "not in the catalog" if found.quota is None else f"{found.quota:g} a second"
+    bucket = [] if found.bucket is None else [("bucket", found.bucket)]
+    lines = [("group", group), ("quota", quota), *bucket, *_ownership(found)]
     return Group(output.facts(lines), "", *map(output.plain, explanation(view, known, group)))
 
 
+def bucket_data(view: View, known: DatabaseView, bucket: str) -> dict[str, Any]:
+    """One bucket with its groups and the reasons in words, as plain values."""
+    found = msgspec.to_builtins(row(view, known, bucket))
+    del found["group"], found["quota"]
+    groups = sorted_groups(known.contents.groups([bucket]))
+    return {**found, "bucket": bucket, "groups": groups, "explanation": explanation(view, known, bucket)}
+
+
+def bucket_text(view: View, known: DatabaseView, bucket: str) -> RenderableType:
+    """One bucket, for people."""
+    groups = sorted_groups(known.contents.groups([bucket]))
+    lines = [
+        ("bucket", bucket),
+        ("groups", f"{_listed(groups) or 'none'} of topics that are awake"),
+        *_ownership(row(view, known, bucket)),
+    ]
+    return Group(output.facts(lines), "", *map(output.plain, explanation(view, known, bucket)))
+
+
+def _ownership(found: GroupRow) -> list[tuple[str, str]]:
+    since = "" if found.since_s is None else f", given out at {epochs.shown(found.epoch)} {output.zone()}"
+    return [("host", found.host or "nobody"), ("epoch", f"{found.epoch}{since}"), ("state", _state(found))]
+
+
+def _listed(groups: Sequence[str]) -> str:
+    more = len(groups) - MAX_GROUPS
+    return ", ".join(groups[:MAX_GROUPS]) + (f" and {output.number(more)} more" if more > 0 else "")
+
+
 def explanation(view: View, known: DatabaseView, group: str) -> list[str]:
-    """Why a group is where it is, in words, a line each."""
-    host = view.groups[group].host
-    if group not in known.quotas:
-        return [f"{group} is not in the catalog; the next plan is without it."]
+    """Why a group or a bucket is where it is, in words, a line each."""
+    entry = known.contents.entry_of(group)
+    if entry == group:
+        return _explained(view, known, entry)
+    inside = f"{group} is in bucket {entry}, and a bucket goes to one host with all groups in it."
+    return [inside, *_explained(view, known, entry)]
+
+
+def _explained(view: View, known: DatabaseView, entry: str) -> list[str]:
+    host = view.groups[entry].host
+    if entry not in known.loads:
+        return [f"{entry} is not in the catalog; the next plan is without it."]
     weights = view.weights
     if host != NOBODY and host not in effective(weights):
-        return [f"{group} is on {host}, which is {host_view.state(view, host, 1)}; the next plan gives it to another."]
+        return [f"{entry} is on {host}, which is {host_view.state(view, host, 1)}; the next plan gives it to another."]
     hosts = effective(weights)
-    owners = {g: h for g, h in view.owners.items() if g in known.quotas and h in hosts}
+    owners = {g: h for g, h in view.owners.items() if g in known.loads and h in hosts}
     moved = {
         g: PlacementReason(owned.entry.why)
         for g, owned in view.groups.items()
         if owned.entry.why in tuple(PlacementReason)
     }
-    quotas = {g: known.quotas[g] for g in owners} | {group: known.quotas[group]}
-    if (root := known.units.get(topic_of(group))) is None:
-        return explain.explain(group, quotas, weights, Plan(owners, moved))
-    united, first = units.united(quotas, owners, known.units), f"{root}/0"
+    loads = {g: known.loads[g] for g in owners} | {entry: known.loads[entry]}
+    if (root := known.units.get(topic_of(entry))) is None:
+        return explain.explain(entry, loads, weights, Plan(owners, moved))
+    united, first = units.united(loads, owners, known.units), f"{root}/0"
     own = [f"All groups that share the budget {root!r} are on one host; their place is that of {first}."]
     return [*own, *explain.explain(first, united.quotas, weights, Plan(dict(united.previous), moved))]
 
@@ -194,13 +257,91 @@ def topic_text(view: View, known: DatabaseView, topic: str, groups: Sequence[str
     )
 
 
+def family_data(view: View, known: DatabaseView, family: str) -> dict[str, Any]:
+    """A family's buckets by host, as plain values."""
+    entries = buckets_of(view, family)
+    amount = known.contents.amount(entries)
+    return {
+        "family": family,
+        "groups": amount.groups,
+        "buckets": amount.buckets,
+        "quota": _quota(known, entries),
+        "holding": {each.value: its.groups for each, its in _by_holding(view, known, entries).items()},
+        "holding_buckets": {each.value: its.buckets for each, its in _by_holding(view, known, entries).items()},
+        "hosts": family_rows(view, known, family),
+    }
+
+
+class FamilyRow(msgspec.Struct, frozen=True):
+    """A host's part of a family.
+
+    Attributes:
+        host: None for the buckets that no host has, since none has a weight.
+        groups: number of groups of the family's topics that are awake.
+        quota: starts a second of these groups.
+        waiting_buckets: number of buckets that the host does not have yet.
+    """
+
+    host: str | None
+    buckets: int
+    groups: int
+    quota: float
+    waiting_buckets: int
+
+
+def family_rows(view: View, known: DatabaseView, family: str) -> list[FamilyRow]:
+    """The hosts that have buckets of a family, by name."""
+    by_host: dict[str, list[str]] = {}
+    for entry in buckets_of(view, family):
+        by_host.setdefault(view.groups[entry].host, []).append(entry)
+    return [
+        FamilyRow(
+            None if host == NOBODY else host,
+            len(entries),
+            len(known.contents.groups(entries)),
+            _quota(known, entries),
+            sum(view.holding(entry) is not Holding.HELD for entry in entries),
+        )
+        for host, entries in sorted(by_host.items())
+    ]
+
+
+def family_text(view: View, known: DatabaseView, family: str) -> RenderableType:
+    """A family's buckets by host, for people."""
+    entries = buckets_of(view, family)
+    amount = known.contents.amount(entries)
+    head = f"{output.plain(family)}: {output.count(amount.groups, 'group')} of topics that are awake, in "
+    cells = [
+        (found.host or "nobody", found.buckets, found.groups, found.quota, found.waiting_buckets)
+        for found in family_rows(view, known, family)
+    ]
+    columns = ("host", "buckets", "groups", "qps", "waiting")
+    return Group(
+        f"{head}{output.count(amount.buckets, 'bucket')}",
+        output.table("", columns, cells, right=columns[1:]),
+        *(text for _, text in _unfinished(_by_holding(view, known, entries))),
+        "",
+        "emq plan TOPIC shows the groups of a topic",
+    )
+
+
+def _quota(known: DatabaseView, entries: Iterable[str]) -> float:
+    return sum(known.quotas.get(group, 0.0) for group in known.contents.groups(entries))
+
+
+def _some_family(view: View) -> str:
+    return min(filter(None, map(buckets.family_of, view.groups)))
+
+
 def host_data(view: View, known: DatabaseView, host: HostRow) -> dict[str, Any]:
     """A host and its groups, as plain values."""
     member = view.members.get(host.host)
+    entries = view.of(host.host)
     return {
         **msgspec.to_builtins(host),
-        "group_list": groups_data(view, known, sorted_groups(view.of(host.host))),
-        "draining_list": [] if member is None else sorted_groups(member.draining),
+        "group_list": groups_data(view, known, sorted_groups(known.contents.groups(entries))),
+        "draining_list": [] if member is None else sorted_groups(known.contents.groups(member.draining)),
+        "buckets_by_family": Counter(filter(None, map(buckets.family_of, entries))),
     }
 
 
@@ -209,8 +350,10 @@ def host_text(view: View, known: DatabaseView, host: HostRow, *, wide: bool = Tr
     member = view.members.get(host.host)
     parts: list[RenderableType] = [host_view.table(view, [host], wide=wide)]
     if member is not None and member.draining:
-        parts += ["", f"draining: {', '.join(sorted_groups(member.draining)[:MAX_GROUPS])}"]
-    return Group(*parts, "", *_group_table(view, known, sorted_groups(view.of(host.host)), with_host=False))
+        draining = sorted_groups(known.contents.groups(member.draining))
+        parts += ["", f"draining: {_listed(draining) or known.contents.amount(member.draining)}"]
+    groups = sorted_groups(known.contents.groups(view.of(host.host)))
+    return Group(*parts, "", *_group_table(view, known, groups, with_host=False))
 
 
 def sorted_groups(groups: Sequence[str] | set[str] | dict[str, Any]) -> list[str]:
@@ -222,12 +365,16 @@ def _group_table(
     view: View, known: DatabaseView, groups: Sequence[str], *, with_host: bool = True
 ) -> list[RenderableType]:
     cells = []
+    with_buckets = any(known.contents.entry_of(group) != group for group in groups[:MAX_GROUPS])
     for found in (row(view, known, group) for group in groups[:MAX_GROUPS]):
         host = (found.host,) if with_host else ()
         why = found.why or "stayed"
-        cells.append((found.group, found.quota, *host, epochs.shown(found.epoch), why, _state(found)))
+        bucket = (found.bucket,) if with_buckets else ()
+        cells.append((found.group, found.quota, *host, epochs.shown(found.epoch), why, _state(found), *bucket))
     columns = ("group", "qps", *(("host",) if with_host else ()), output.zoned("epoch"), "why", "state")
-    parts: list[RenderableType] = [output.table("", columns, cells, right=("qps",))]
+    parts: list[RenderableType] = [
+        output.table("", (*columns, *(("bucket",) if with_buckets else ())), cells, right=("qps",), spare=("bucket",))
+    ]
     if len(groups) > MAX_GROUPS:
         parts.append(f"... and {output.number(len(groups) - MAX_GROUPS)} more; --json has them")
     return parts

@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from emq.allocation.leader import DEBOUNCE_S
 from emq.database import urls
 from emq.topics import model
+from emq.topics.buckets import is_bucket
 from emq_cli import cluster, forecast, output
 from emq_cli.forecast import Forecast, Step
 from emq_cli.session import Session
@@ -47,13 +48,19 @@ class Load(NamedTuple):
 
     Attributes:
         what: description for people.
-        quotas: starts a second, by group.
-        units: unit of each topic that shares a budget.
+        quotas: quota of each group of a topic, in starts a second.
+        loads: load of each entry of a plan for them: of groups of no family, and of buckets.
+        units: unit of each topic that shares a budget, and no bucket.
     """
 
     what: str
-    quotas: dict[str, float]
+    quotas: Mapping[str, float]
+    loads: Mapping[str, float]
     units: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def buckets(self) -> int:
+        return sum(map(is_bucket, self.loads))
 
 
 class Outcome(NamedTuple):
@@ -83,14 +90,14 @@ async def run(session: Session, wanted: Wanted) -> None:
 async def _load(session: Session, wanted: Wanted) -> Load:
     if wanted.topics is None and wanted.qps is None and _has_catalog(session):
         known = await cluster.known(session)
-        if known.quotas:
-            groups = output.count(len(known.quotas), "group")
+        if known.loads:
+            groups = known.contents.amount(known.loads)
             topics = output.count(len(known.topics), "topic")
-            return Load(f"{groups} of the catalog's {topics}", known.quotas, known.units)
+            return Load(f"{groups} of the catalog's {topics}", known.quotas, known.loads, known.units)
     made = wanted.topics or TOPICS
     quotas = forecast.skewed(made, wanted.qps, wanted.skew, wanted.seed)
     made_up = f"{output.count(made, 'made-up topic')} (skew {wanted.skew:g}, seed {wanted.seed})"
-    return Load(f"{output.count(len(quotas), 'group')} of {made_up}", quotas)
+    return Load(f"{output.count(len(quotas), 'group')} of {made_up}", quotas, quotas)
 
 
 def _has_catalog(session: Session) -> bool:
@@ -117,7 +124,7 @@ def _plan(load: Load, wanted: Wanted, session_timeout_s: float) -> Outcome:
         raise typer.BadParameter(
             f"killing {wanted.kill} of {output.count(hosts, 'host')} leaves none; kill fewer", param_hint="--kill"
         )
-    made = Forecast(load.quotas, session_timeout_s, wanted.seed, load.units)
+    made = Forecast(load.loads, session_timeout_s, wanted.seed, load.units)
     steps = [made.start(hosts)]
     if wanted.kill:
         steps.append(made.kill(wanted.kill))
@@ -137,6 +144,7 @@ def _data(outcome: Outcome, wanted: Wanted) -> dict[str, Any]:
     ]
     return {
         "groups": len(outcome.load.quotas),
+        "buckets": outcome.load.buckets,
         "qps": outcome.qps,
         "hosts": outcome.hosts,
         "hosts_needed": outcome.needed,
@@ -152,6 +160,8 @@ def _render(outcome: Outcome) -> RenderableType:
     parts: list[RenderableType] = [*map(output.plain, _head(outcome)), "", _table(outcome.steps)]
     for step in outcome.steps:
         parts += ["", f"Loads over the fair share, {step.what}", *bars(step.loads)]
+    if outcome.load.buckets:
+        parts += ["", "A bucket of a family moves with all groups in it, and counts as one that moved."]
     parts += ["", *_messages(outcome.steps)]
     if len(outcome.steps) > 1:
         parts += ["", *map(output.plain, _pauses(outcome))]
