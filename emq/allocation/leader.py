@@ -17,6 +17,7 @@ from emq.allocation.tree import protocol
 from emq.allocation.watched_records import WatchedRecords
 from emq.runtime import errors, pace, plurals
 from emq.runtime.troubles import Complaint
+from emq.topics.buckets import is_bucket
 
 log = logging.getLogger(__name__)
 
@@ -287,8 +288,10 @@ class Leader:
         self.plans += 1
         in_force, new = await _beside(is_large, _in_force, record, version, lists, members)
         self._in_force = in_force
-        groups, hosts = plurals.count(len(owner), "group"), plurals.count(len(members), "host")
-        log.info("plan %d: %s on %s, %d with a new epoch", generation, groups, hosts, new)
+        in_buckets = sum(map(is_bucket, owner))
+        groups, hosts = plurals.count(len(owner) - in_buckets, "group"), plurals.count(len(members), "host")
+        also = f" and {plurals.count(in_buckets, 'bucket')}" if in_buckets else ""
+        log.info("plan %d: %s%s on %s, %d with a new epoch", generation, groups, also, hosts, new)
         await self._after(record, old if self._swept else None, catalog)
         self._swept = True
 

@@ -142,9 +142,16 @@ def _unknown(view: View, known: DatabaseView, name: str) -> str:
     if name in known.quotas or name in known.families or any(topic.name == name for topic in known.topics):
         return f"the plan does not know {name!r} yet, which the catalog has; look again in a moment"
     groups = plan_view.groups_of(view, known)
-    names = {*view.hosts, *known.families, *groups, *map(topic_of, groups)}
-    hint = alike(name, sorted(names))
-    family = families.above(name, known.families)
-    if family is not None and not hint:
-        hint = f": no topic of this name is awake; a publish to it makes or wakes it. See: emq plan '{family}'"
-    return f"the plan has no group, topic, family or host {name!r}{hint or '; see: emq plan'}"
+    topics = {topic_of(group) for group in groups}
+    topic = name.partition("/")[0]
+    family = None if topic in topics else families.above(topic, known.families)
+    if family is not None and topic not in known.families:
+        hint = alike(topic, sorted(topics)) or "."
+        return (
+            f"no topic {topic!r} is awake, so the plan has no group of it{hint} A publish to this name makes or wakes "
+            f"the topic. See: emq plan '{family}'"
+        )
+    names = {*view.hosts, *topics, *known.families, *(groups if "/" in name else ())}
+    hint = alike(name, sorted(names)) or "; see: emq plan"
+    away = f" ({known.trouble})" if known.trouble else ""
+    return f"the plan has no group, topic, family or host {name!r}{away}{hint}"

@@ -151,6 +151,8 @@ def _lines(view: View, known: DatabaseView) -> list[tuple[str, str]]:
     catalog = f"version {view.record.catalog}"
     if known.catalog > view.record.catalog:
         catalog += f", now at {known.catalog}"
+        if view.groups.keys() == known.loads.keys():
+            catalog += "; no change since then needs another plan"
     lines = [
         (
             "plan",
@@ -218,8 +220,11 @@ def explanation(view: View, known: DatabaseView, group: str) -> list[str]:
     entry = known.contents.entry_of(group)
     if entry == group:
         return _explained(view, known, entry)
-    inside = f"{group} is in bucket {entry}, and a bucket goes to one host with all groups in it."
-    return [inside, *_explained(view, known, entry)]
+    return [
+        f"{group} is in bucket {entry}. A bucket goes to one host with all groups in it, and counts like the others of "
+        "its family.",
+        *_explained(view, known, entry),
+    ]
 
 
 def _explained(view: View, known: DatabaseView, entry: str) -> list[str]:
