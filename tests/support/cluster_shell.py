@@ -26,6 +26,7 @@ class Shell:
 
     Attributes:
         command: runs `emq`.
+        known: the database's contents.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,8 +36,8 @@ class Shell:
         self.known = DatabaseView(TOPICS, QUOTAS, 1, [], loads=QUOTAS)
 
     def meet(self) -> Cluster:
-        """Return a cluster in memory, at which the commands look from now on."""
-        meeting = Cluster(QUOTAS)
+        """Return a cluster in memory, at which the commands look from now on; its hosts offer the loads of `known`."""
+        meeting = Cluster(self.known.loads)
 
         @contextlib.asynccontextmanager
         async def tree_of(session: object) -> AsyncIterator[Tree]:

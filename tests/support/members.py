@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from emq.allocation import records
 from emq.allocation.member import ClusterMembership
@@ -83,7 +84,7 @@ class Database:
 class Member:
     """The membership of a host without the host: takes groups that it gets, and releases them when told to."""
 
-    def __init__(self, cluster: Cluster, name: str, quotas: Mapping[str, float], **options: float) -> None:
+    def __init__(self, cluster: Cluster, name: str, quotas: Mapping[str, float], **options: Any) -> None:
         self.cluster = cluster
         self.name = name
         self.quotas = quotas
@@ -130,10 +131,21 @@ class Member:
 
 
 class Follower(Member):
-    """A member of all groups of its cluster, which takes `drain_s` to release one, and leaves without handing over."""
+    """A member of all groups of its cluster, which takes `drain_s` to release one, and leaves without handing over.
 
-    def __init__(self, cluster: Cluster, name: str, drain_s: float = 0.0, weight: float = 1.0) -> None:
-        super().__init__(cluster, name, cluster.quotas, weight=weight)
+    Args:
+        serves: patterns of the topics that have a handler here; None for all topics.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        drain_s: float = 0.0,
+        weight: float = 1.0,
+        serves: tuple[str, ...] | None = None,
+    ) -> None:
+        super().__init__(cluster, name, cluster.quotas, weight=weight, serves=lambda: serves)
         self.drain_s = drain_s
 
     async def __aexit__(self, *exc: object) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from emq.allocation.leader import DEBOUNCE_S
+from emq.topics import buckets
 from emq.topics.model import Topic
 from emq_cli import forecast, simulation
 from emq_cli.forecast import Forecast
@@ -130,6 +131,17 @@ def test_a_simulation_is_of_the_catalog_where_there_is_one(emq: Shell) -> None:
     emq("topic create shop --qps 400")
     assert "8 groups of the catalog's 1 topic: 400 starts a second" in emq("plan --simulate --hosts 2")
     assert "made-up" in emq("plan --simulate --hosts 2 --topics 5 --qps 100")
+
+
+def test_a_simulation_of_families_plans_buckets_and_counts_the_starts_of_their_topics(emq: Shell) -> None:
+    emq("family create orders.* --qps 100")
+    emq("topic create orders.acme")
+    found = emq.json("plan --simulate --hosts 2 --kill 1")
+    assert (found["groups"], found["buckets"], found["qps"]) == (2, buckets.BUCKETS, 100)
+    assert 400 < found["steps"][1]["groups_moved"] < 700
+    said = emq("plan --simulate --hosts 2")
+    assert "2 groups and 1,024 buckets of the catalog's 1 topic: 100 starts a second" in said
+    assert "A bucket of a family moves with all groups in it" in said
 
 
 def test_a_simulation_refuses_what_cannot_be(emq: Shell) -> None:

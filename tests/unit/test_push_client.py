@@ -159,7 +159,9 @@ async def test_operators_see_hosts_the_plan_and_lives_of_messages() -> None:
 
 
 def test_a_plan_is_read_with_its_hosts() -> None:
-    plan = answers.Plan(3, None, "a", "b", 7, {"held": 7}, [answers.PlannedHost("a", 7, True)])
+    plan = answers.Plan(
+        3, None, "a", "b", 7, {"held": 7}, [answers.PlannedHost("a", 7, True, buckets=2)], 2, {"held": 2}
+    )
     text = models.of(answers.Plan).model_validate(plan, from_attributes=True).model_dump_json()
     assert msgspec.json.decode(text, type=cluster.plan().answer) == plan
 

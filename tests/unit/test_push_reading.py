@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
+from emq.allocation import cluster_view
+from emq.allocation.records import Entry, Pointer, Record, Running
 from emq.host.statistics import ThrottledTopic, WatchedTenant
+from emq.topics import buckets
 from emq_push.records import tables
 from emq_push.records.cursors import InvalidCursor
-from emq_push.service.cluster import ClusterService
+from emq_push.service.cluster import ClusterService, PlannedHost, summary_of
 from emq_push.service.host_facts import HostView
 from emq_push.service.lagging import LaggingService, total
 from emq_push.service.reading import DeliveryFilter, ReadingService, ShownDelivery
@@ -261,6 +264,17 @@ async def test_hosts_and_the_lack_of_a_plan(tenant: Tenant) -> None:
     assert [seen.host.host for seen in await service.hosts()] == ["h1"]
     with pytest.raises(Conflict, match="one host alone"):
         await service.plan()
+
+
+def test_a_plan_counts_groups_and_buckets_apart() -> None:
+    record = Record("online", 5, 1, "a", 0.0, {"a": Pointer("i", 5, 1)})
+    owned = cluster_view.Owned("a", Entry(5, ""))
+    entries = dict.fromkeys(("mails/0", buckets.name_of("orders.*", 1), buckets.name_of("orders.*", 2)), owned)
+    members = {"a": Running("i", "m", 1, 1.0, 0.0, generation=5)}
+    found = summary_of(cluster_view.View("online", record, members, {}, entries, "a"))
+    assert (found.groups, found.buckets) == (1, 2)
+    assert (found.holding, found.holding_buckets) == ({"held": 1}, {"held": 2})
+    assert [*found.hosts] == [PlannedHost("a", 1, member=True, drained=False, buckets=2)]
 
 
 async def test_the_trace_of_a_delivery_is_the_tenant_s_own(tenant: Tenant) -> None:

@@ -43,15 +43,17 @@ class PlannedHost(msgspec.Struct, frozen=True):
     """A host of the plan.
 
     Attributes:
-        groups: number of groups that the plan gives it.
+        groups: number of groups of topics of no family that the plan gives it.
         member: whether it is in the cluster now.
         drained: whether an operator has ordered it to hold no groups.
+        buckets: number of buckets of families that the plan gives it.
     """
 
     host: str
     groups: int
     member: bool
     drained: bool = False
+    buckets: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -60,8 +62,8 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         generation: its number; 0 before the first plan.
         planned_by, leader: the host that made it, and the one that leads now; empty for none.
-        groups: number of groups.
-        holding: number of groups by their progress towards their host.
+        groups, buckets: number of groups of topics of no family, and of buckets, which are parts of families.
+        holding, holding_buckets: their numbers by their progress towards their host.
     """
 
     generation: int
@@ -71,6 +73,8 @@ class Plan(msgspec.Struct, frozen=True):
     groups: int
     holding: dict[str, int]
     hosts: list[PlannedHost]
+    buckets: int = 0
+    holding_buckets: dict[str, int] = {}
 
 
 class Line(msgspec.Struct, frozen=True):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from emq.allocation import cluster_view
 from emq.allocation.cluster_view import View
-from emq.allocation.plan.drafting import NOBODY
 from emq.observe.snapshots import AgedSnapshot
 from emq.runtime import errors
+from emq.topics.buckets import is_bucket
 from emq_push.records import deliveries, endpoints
 from emq_push.service.host_facts import HostView
 from emq_push.service.parts import Parts
@@ -28,15 +28,17 @@ ALONE = ("memory", "sqlite")
 
 class PlannedHost(NamedTuple):
     """Attributes:
-    groups: number of groups that the plan gives the host.
+    groups: number of groups of topics of no family that the plan gives the host.
     member: True if the host is in the cluster now.
     drained: True if an operator has ordered the host to hold no groups.
+    buckets: number of buckets of families that the plan gives the host.
     """
 
     host: str
     groups: int
     member: bool
     drained: bool
+    buckets: int
 
 
 class PlanSummary(NamedTuple):
@@ -45,8 +47,9 @@ class PlanSummary(NamedTuple):
     Attributes:
         generation: its number; 0 before the first plan.
         planned_by, leader: the host that made it, and the one that leads now; empty for none.
-        groups: number of groups.
-        holding: number of groups by their progress, see `emq.allocation.cluster_view.Holding`.
+        groups, buckets: number of groups of topics of no family, and of buckets of families. The groups in buckets
+            are not counted: that takes a look at every topic.
+        holding, holding_buckets: their numbers by their progress, see `emq.allocation.cluster_view.Holding`.
     """
 
     generation: int
@@ -54,7 +57,9 @@ class PlanSummary(NamedTuple):
     planned_by: str
     leader: str
     groups: int
+    buckets: int
     holding: dict[str, int]
+    holding_buckets: dict[str, int]
     hosts: Sequence[PlannedHost]
 
 
@@ -83,7 +88,7 @@ class ClusterService:
             raise Conflict("no_plan", "one host alone consumes from this store, so there is no plan")
         try:
             async with cluster_view.opened(app.coordination(), "no server of the cluster", OPEN_S) as tree:
-                return _summary(await cluster_view.read(tree, options.environment))
+                return summary_of(await cluster_view.read(tree, options.environment))
         except errors.ClusterUnavailable as exc:
             raise TryAgain("unavailable", "the servers of the cluster do not answer") from exc
 
@@ -123,20 +128,32 @@ class ClusterService:
         return await self.trace(message, endpoints.topic_of(tenant, endpoint))
 
 
-def _summary(view: View) -> PlanSummary:
+def summary_of(view: View) -> PlanSummary:
+    """Return the plan of a cluster, counted."""
     record = view.record
-    counts = Counter(view.holding(group).value for group in view.groups)
-    hosts = [
-        PlannedHost(host, len(view.of(host)), host in view.members, host in view.orders and view.orders[host].drain)
-        for host in view.hosts
-        if host != NOBODY
-    ]
+    groups, buckets = _parted(view.groups)
+    hosts = []
+    for host in view.hosts:
+        its_groups, its_buckets = _parted(view.of(host))
+        drained = host in view.orders and view.orders[host].drain
+        hosts.append(PlannedHost(host, len(its_groups), host in view.members, drained, len(its_buckets)))
     return PlanSummary(
         view.generation,
         0.0 if record is None else record.planned_s,
         "" if record is None else record.leader,
         view.leader,
-        len(view.groups),
-        dict(counts),
+        len(groups),
+        len(buckets),
+        dict(Counter(view.holding(group).value for group in groups)),
+        dict(Counter(view.holding(bucket).value for bucket in buckets)),
         hosts,
     )
+
+
+def _parted(entries: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the groups and the buckets among entries of the plan."""
+    groups: list[str] = []
+    buckets: list[str] = []
+    for entry in entries:
+        (buckets if is_bucket(entry) else groups).append(entry)
+    return groups, buckets
