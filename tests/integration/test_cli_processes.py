@@ -167,6 +167,63 @@ def test_topics_that_come_while_host_processes_work_move_groups_without_a_repeat
         emq.here(f"topic delete {name} --yes --force")
 
 
+PIDS = """
+import os
+import emq
+
+app = emq.App()
+file = os.open("pids", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+@app.handler("cli-family-*")
+async def handle(m):
+    os.write(file, f"{m.topic} {os.getpid()}\\n".encode())
+"""
+
+
+def test_the_plan_names_the_host_that_starts_the_messages_of_a_family_s_topic_also_after_a_drain(
+    emq: Shell, shared: None
+) -> None:
+    Path("mine.py").write_text(PIDS)
+    Path("pids").touch()
+    emq.here("family create cli-family-* --qps 50")
+    parent = emq.start("host --processes 2 --app mine")
+    line_with(parent, "consuming")
+
+    def shares() -> dict[str, int]:
+        found = emq.json("hosts")["hosts"]
+        return {host["host"]: host["buckets"] for host in found if not host["waiting_buckets"]}
+
+    until(lambda: min(shares().get("h-0", 0), shares().get("h-1", 0)) > 400)
+    names = [f"cli-family-{n}" for n in range(6)]
+
+    def check() -> set[str]:
+        """Publish to each topic; return the hosts that the plan names, after these have started the messages."""
+        Path("pids").write_text("")
+        for name in names:
+            emq.here(f"publish {name} x")
+        until(lambda: Path("pids").read_text().count("\n") == len(names))
+        pids = {host["pid"]: host["host"] for host in emq.json("hosts")["hosts"]}
+        started = {topic: pids[int(pid)] for topic, pid in map(str.split, Path("pids").read_text().splitlines())}
+        planned = {name: emq.json(f"plan {name}/0") for name in names}
+        assert {name: found["host"] for name, found in planned.items()} == started
+        assert all(found["bucket"].startswith("cli-family-*/bucket/") for found in planned.values())
+        return {*started.values()}
+
+    assert check() <= {"h-0", "h-1"}
+    groups = {host["host"]: host["groups"] for host in emq.json("hosts")["hosts"]}
+    assert sum(groups.values()) == len(names)
+    done = emq.json("drain h-0 --timeout 30")
+    assert done["moved_to"].get("h-1", 0) == groups["h-0"]
+    assert done["buckets_moved_to"]["h-1"] > 400
+    assert check() == {"h-1"}
+    assert [row["host"] for row in emq.json("plan cli-family-*")["hosts"]] == ["h-1"]
+    parent.send_signal(signal.SIGTERM)
+    assert parent.wait(PATIENCE_S) == 0
+    for name in names:
+        emq.here(f"topic delete {name} --yes --force")
+
+
 def test_host_processes_end_when_their_parent_was_killed(emq: Shell, shared: None) -> None:
     parent = emq.start("host --processes 2")
     line_with(parent, "consuming")
