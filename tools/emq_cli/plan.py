@@ -107,10 +107,10 @@ async def plan(
 
 def _detail(session: Session, view: View, known: DatabaseView, name: str, *, wide: bool) -> None:
     from emq.topics.buckets import is_bucket
-    from emq_cli import host_view, plan_view
+    from emq_cli import family_plan, host_view, plan_view
 
     if name in view.groups and is_bucket(name):
-        session.show(plan_view.bucket_data(view, known, name), lambda: plan_view.bucket_text(view, known, name))
+        session.show(family_plan.bucket_data(view, known, name), lambda: family_plan.bucket_text(view, known, name))
         return
     groups = plan_view.groups_of(view, known)
     if name in groups:
@@ -123,8 +123,8 @@ def _detail(session: Session, view: View, known: DatabaseView, name: str, *, wid
             lambda: plan_view.topic_text(view, known, name, its),
         )
         return
-    if plan_view.buckets_of(view, name):
-        session.show(plan_view.family_data(view, known, name), lambda: plan_view.family_text(view, known, name))
+    if family_plan.buckets_of(view, name):
+        session.show(family_plan.family_data(view, known, name), lambda: family_plan.family_text(view, known, name))
         return
     hosts = {row.host: row for row in host_view.rows(view, known)}
     if name in hosts:

@@ -82,16 +82,11 @@ def groups_of(view: View, known: DatabaseView) -> list[str]:
     return known.contents.groups(view.groups)
 
 
-def buckets_of(view: View, family: str) -> list[str]:
-    """Return the buckets of a family that the plan has."""
-    return [entry for entry in view.groups if buckets.family_of(entry) == family]
-
-
 def summary(view: View, known: DatabaseView) -> dict[str, Any]:
     """The plan as a whole, as plain values."""
     record = view.record
     amount = known.contents.amount(view.groups)
-    holding = _by_holding(view, known, view.groups)
+    holding = by_holding(view, known, view.groups)
     load = host_view.loads(view, known.loads)
     return {
         "environment": str(view.environment),
@@ -110,7 +105,7 @@ def summary(view: View, known: DatabaseView) -> dict[str, Any]:
     }
 
 
-def _by_holding(view: View, known: DatabaseView, entries: Iterable[str]) -> dict[Holding, Amount]:
+def by_holding(view: View, known: DatabaseView, entries: Iterable[str]) -> dict[Holding, Amount]:
     """Count entries of the plan by their progress."""
     found: dict[Holding, list[str]] = {holding: [] for holding in Holding}
     for entry in entries:
@@ -118,7 +113,7 @@ def _by_holding(view: View, known: DatabaseView, entries: Iterable[str]) -> dict
     return {holding: known.contents.amount(some) for holding, some in found.items()}
 
 
-def _unfinished(holding: Mapping[Holding, Amount]) -> list[tuple[Holding, str]]:
+def unfinished(holding: Mapping[Holding, Amount]) -> list[tuple[Holding, str]]:
     """Return a text for each kind of progress towards a host that some groups or buckets are at."""
     return [(each, f"{holding[each]}: {text}") for each, text in _HOLDING.items() if text and any(holding[each])]
 
@@ -166,7 +161,7 @@ def _lines(view: View, known: DatabaseView) -> list[tuple[str, str]]:
         lines.append(("buckets", f"{output.number(found['buckets'])}; see: emq plan '{_some_family(view)}'"))
     if found["max_over_mean"] is not None:
         lines.append(("fullest", f"{found['max_over_mean']:.3f} of its fair share"))
-    return [*lines, *((each.value, text) for each, text in _unfinished(_by_holding(view, known, view.groups)))]
+    return [*lines, *((each.value, text) for each, text in unfinished(by_holding(view, known, view.groups)))]
 
 
 # ------------------------------------------------------------------------------------------------------------- detail
@@ -182,35 +177,18 @@ def group_text(view: View, known: DatabaseView, group: str) -> RenderableType:
     found = row(view, known, group)
     quota = "not in the catalog" if found.quota is None else f"{found.quota:g} a second"
     bucket = [] if found.bucket is None else [("bucket", found.bucket)]
-    lines = [("group", group), ("quota", quota), *bucket, *_ownership(found)]
+    lines = [("group", group), ("quota", quota), *bucket, *ownership(found)]
     return Group(output.facts(lines), "", *map(output.plain, explanation(view, known, group)))
 
 
-def bucket_data(view: View, known: DatabaseView, bucket: str) -> dict[str, Any]:
-    """One bucket with its groups and the reasons in words, as plain values."""
-    found = msgspec.to_builtins(row(view, known, bucket))
-    del found["group"], found["quota"]
-    groups = sorted_groups(known.contents.groups([bucket]))
-    return {**found, "bucket": bucket, "groups": groups, "explanation": explanation(view, known, bucket)}
-
-
-def bucket_text(view: View, known: DatabaseView, bucket: str) -> RenderableType:
-    """One bucket, for people."""
-    groups = sorted_groups(known.contents.groups([bucket]))
-    lines = [
-        ("bucket", bucket),
-        ("groups", f"{_listed(groups) or 'none'} of topics that are awake"),
-        *_ownership(row(view, known, bucket)),
-    ]
-    return Group(output.facts(lines), "", *map(output.plain, explanation(view, known, bucket)))
-
-
-def _ownership(found: GroupRow) -> list[tuple[str, str]]:
+def ownership(found: GroupRow) -> list[tuple[str, str]]:
+    """Return lines that name the host, epoch and progress of a group or bucket."""
     since = "" if found.since_s is None else f", given out at {epochs.shown(found.epoch)} {output.zone()}"
     return [("host", found.host or "nobody"), ("epoch", f"{found.epoch}{since}"), ("state", _state(found))]
 
 
-def _listed(groups: Sequence[str]) -> str:
+def listed(groups: Sequence[str]) -> str:
+    """Return the first names, and the number of the others."""
     more = len(groups) - MAX_GROUPS
     return ", ".join(groups[:MAX_GROUPS]) + (f" and {output.number(more)} more" if more > 0 else "")
 
@@ -262,78 +240,6 @@ def topic_text(view: View, known: DatabaseView, topic: str, groups: Sequence[str
     )
 
 
-def family_data(view: View, known: DatabaseView, family: str) -> dict[str, Any]:
-    """A family's buckets by host, as plain values."""
-    entries = buckets_of(view, family)
-    amount = known.contents.amount(entries)
-    return {
-        "family": family,
-        "groups": amount.groups,
-        "buckets": amount.buckets,
-        "quota": _quota(known, entries),
-        "holding": {each.value: its.groups for each, its in _by_holding(view, known, entries).items()},
-        "holding_buckets": {each.value: its.buckets for each, its in _by_holding(view, known, entries).items()},
-        "hosts": family_rows(view, known, family),
-    }
-
-
-class FamilyRow(msgspec.Struct, frozen=True):
-    """A host's part of a family.
-
-    Attributes:
-        host: None for the buckets that no host has, since none has a weight.
-        groups: number of groups of the family's topics that are awake.
-        quota: starts a second of these groups.
-        waiting_buckets: number of buckets that the host does not have yet.
-    """
-
-    host: str | None
-    buckets: int
-    groups: int
-    quota: float
-    waiting_buckets: int
-
-
-def family_rows(view: View, known: DatabaseView, family: str) -> list[FamilyRow]:
-    """The hosts that have buckets of a family, by name."""
-    by_host: dict[str, list[str]] = {}
-    for entry in buckets_of(view, family):
-        by_host.setdefault(view.groups[entry].host, []).append(entry)
-    return [
-        FamilyRow(
-            None if host == NOBODY else host,
-            len(entries),
-            len(known.contents.groups(entries)),
-            _quota(known, entries),
-            sum(view.holding(entry) is not Holding.HELD for entry in entries),
-        )
-        for host, entries in sorted(by_host.items())
-    ]
-
-
-def family_text(view: View, known: DatabaseView, family: str) -> RenderableType:
-    """A family's buckets by host, for people."""
-    entries = buckets_of(view, family)
-    amount = known.contents.amount(entries)
-    head = f"{output.plain(family)}: {output.count(amount.groups, 'group')} of topics that are awake, in "
-    cells = [
-        (found.host or "nobody", found.buckets, found.groups, found.quota, found.waiting_buckets)
-        for found in family_rows(view, known, family)
-    ]
-    columns = ("host", "buckets", "groups", "qps", "waiting")
-    return Group(
-        f"{head}{output.count(amount.buckets, 'bucket')}",
-        output.table("", columns, cells, right=columns[1:]),
-        *(text for _, text in _unfinished(_by_holding(view, known, entries))),
-        "",
-        "emq plan TOPIC shows the groups of a topic",
-    )
-
-
-def _quota(known: DatabaseView, entries: Iterable[str]) -> float:
-    return sum(known.quotas.get(group, 0.0) for group in known.contents.groups(entries))
-
-
 def _some_family(view: View) -> str:
     return min(filter(None, map(buckets.family_of, view.groups)))
 
@@ -356,7 +262,7 @@ def host_text(view: View, known: DatabaseView, host: HostRow, *, wide: bool = Tr
     parts: list[RenderableType] = [host_view.table(view, [host], wide=wide)]
     if member is not None and member.draining:
         draining = sorted_groups(known.contents.groups(member.draining))
-        parts += ["", f"draining: {_listed(draining) or known.contents.amount(member.draining)}"]
+        parts += ["", f"draining: {listed(draining) or known.contents.amount(member.draining)}"]
     groups = sorted_groups(known.contents.groups(view.of(host.host)))
     return Group(*parts, "", *_group_table(view, known, groups, with_host=False))
 
