@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
 
 from emq.runtime.slicing import in_slices
@@ -52,7 +53,9 @@ class GroupQuotas:
             if topic.options.budget is not None or topic.shared_s:
                 self._sharing.add(topic.name)
                 self.is_new = True
-            async for start in in_slices(range(0, topic.groups, AT_ONCE), 1):
+            for start in range(0, topic.groups, AT_ONCE):
+                if start:
+                    await asyncio.sleep(0)
                 indices = range(start, min(start + AT_ONCE, topic.groups))
                 for index, (group, load) in zip(indices, budgets.loads(topic, indices).items(), strict=True):
                     self._follow_group(group, load, buckets.bucket_of(topic, index, self._topics))

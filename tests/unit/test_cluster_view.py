@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from emq.allocation import cluster_view, operator_orders, records
+from emq.allocation import cluster_view, records
 from emq.allocation.cluster_view import Holding, Owned, View
 from emq.allocation.plan.drafting import NOBODY
-from emq.allocation.records import EVERYBODY, Entry, Former, Order, Paths, Pointer, Record, Running
+from emq.allocation.records import EVERYBODY, Entry, Former, Paths, Pointer, Record, Running
 from emq.runtime import errors
 from support.ensemble import MemoryEnsemble, MemoryTree
 from support.members import Cluster, Follower
@@ -215,40 +215,3 @@ async def test_who_looks_does_not_wait_for_ever() -> None:
         async with cluster_view.opened(ensemble.tree(), "no ZooKeeper server of zoo:1"):
             pass
     assert asyncio.get_running_loop().time() - began == pytest.approx(cluster_view.OPEN_S)
-
-
-async def test_two_orders_at_a_time_both_count() -> None:
-    ensemble = MemoryEnsemble(LoopClock())
-    ensemble.delay = lambda: 0.01
-    async with looking(ensemble) as one, looking(ensemble) as other:
-        for _ in range(2):  # the node is made, then written
-            await asyncio.gather(
-                operator_orders.give(
-                    one, "online", "a", lambda order: msgspec.structs.replace(order, drain=not order.drain)
-                ),
-                operator_orders.give(other, "online", "a", lambda order: Order((order.weight or 0.0) + 1, order.drain)),
-            )
-        assert (await cluster_view.read(one, "online")).orders == {"a": Order(weight=2.0, drain=False)}
-
-
-async def test_an_order_that_changes_nothing_writes_nothing() -> None:
-    async with looking() as tree:
-        assert await operator_orders.give(tree, "online", "a", lambda order: order) == Order()
-        assert await tree.read(PATHS.order("a")) is None
-        await operator_orders.give(tree, "online", "a", lambda order: Order(drain=True))
-        await operator_orders.give(tree, "online", "a", lambda order: Order(drain=True))
-        node = await tree.read(PATHS.order("a"))
-        assert node is not None
-        assert node.version == 0
-        assert (await cluster_view.read(tree, "online")).hosts == ["a"]
-        await operator_orders.give(tree, "online", "a", lambda order: Order())
-        assert (await cluster_view.read(tree, "online")).hosts == []
-
-
-async def test_an_order_is_for_a_host_that_there_can_be() -> None:
-    async with looking() as tree:
-        with pytest.raises(errors.InvalidSettings, match="'a/b'"):
-            await operator_orders.give(tree, "online", "a/b", lambda order: Order(drain=True))
-        await tree.create(PATHS.order("a"), b"not ours")
-        with pytest.raises(errors.ForeignTree, match="/emq/online/operator/a"):
-            await operator_orders.give(tree, "online", "a", lambda order: Order(drain=True))

@@ -93,9 +93,8 @@ async def _give(
     timeout_s: float,
     yes: bool,
 ) -> None:
-    from emq.allocation import operator_orders
     from emq.allocation.records import Order
-    from emq_cli import cluster
+    from emq_cli import cluster, operator_orders
     from emq_cli.moves import Moves
 
     known = await cluster.known(session)

@@ -10,14 +10,14 @@ import msgspec
 from rich.console import Group, RenderableType
 
 from emq.allocation.cluster_view import Holding, View
-from emq.allocation.plan import explain, units
+from emq.allocation.plan import units
 from emq.allocation.plan.drafting import NO_HOSTS, NOBODY
 from emq.allocation.plan.levelling import PlacementReason
 from emq.allocation.plan.plan import Plan, effective
 from emq.observe import epochs
 from emq.storage.names import parts_of, topic_of
 from emq.topics import buckets
-from emq_cli import host_view, output
+from emq_cli import host_view, output, placement_reasons
 from emq_cli.bucket_contents import Amount
 from emq_cli.cluster import DatabaseView
 from emq_cli.host_view import HostRow
@@ -221,10 +221,10 @@ def _explained(view: View, known: DatabaseView, entry: str) -> list[str]:
     }
     loads = {g: known.loads[g] for g in owners} | {entry: known.loads[entry]}
     if (root := known.units.get(topic_of(entry))) is None:
-        return explain.explain(entry, loads, weights, Plan(owners, moved))
+        return placement_reasons.explain(entry, loads, weights, Plan(owners, moved))
     united, first = units.united(loads, owners, known.units), f"{root}/0"
     own = [f"All groups that share the budget {root!r} are on one host; their place is that of {first}."]
-    return [*own, *explain.explain(first, united.quotas, weights, Plan(dict(united.previous), moved))]
+    return [*own, *placement_reasons.explain(first, united.quotas, weights, Plan(dict(united.previous), moved))]
 
 
 def groups_data(view: View, known: DatabaseView, groups: Sequence[str]) -> list[GroupRow]:
