@@ -136,10 +136,13 @@ class BucketMembership:
         bucket = self._bucket.get(group)
         if bucket is None:
             return self._inner.fenced(group, epoch)
-        if (held := self._held.get(group)) is not None and held[1] == epoch:
+        was_held = (held := self._held.get(group)) is not None and held[1] == epoch
+        if was_held:
             self._drop(group)
-        if self._assigned.get(group) != epoch:
-            return False  # the plan took the bucket away, so the refusal is right
+        if self._assigned.get(group) != epoch:  # the group was draining, so the refusal is right
+            if was_held and self._look(group):
+                self._inner.again()
+            return False
         insists = self._inner.fenced(group, epoch, bucket)
         # Most likely, a deletion took the group over. If it is under way, it ends before that time. If the host comes
         # to acquire the group, this is the next topic of the name, which need not wait.

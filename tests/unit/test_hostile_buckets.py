@@ -1,0 +1,51 @@
+"""Groups of buckets whose topics are deleted and created again, whose epochs are refused, whose host breaks off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from emq.allocation.bucket_membership import BucketMembership
+from emq.allocation.membership import Assignment, LoneMembership
+from emq.runtime.clock import SystemClock
+from support.local_cluster import Epochs
+
+BUCKET, GROUP = "orders.*/bucket/7", "orders.a/0"
+
+
+class _Insisting(LoneMembership):
+    """As in a cluster, where a host takes a group back again and again."""
+
+    def fenced(self, group: str, epoch: int, bucket: str = "") -> bool:
+        return True
+
+
+class Host:
+    """A host that has one bucket with one group, under the bucket's epoch."""
+
+    def __init__(self) -> None:
+        self.membership = BucketMembership(_Insisting("a", Epochs()), SystemClock())
+        self.stream: AsyncIterator[Assignment] = self.membership.assignments()
+
+    async def told(self) -> Assignment:
+        return await asyncio.wait_for(anext(self.stream), 10)
+
+
+async def begun() -> tuple[Host, int]:
+    host = Host()
+    await host.membership.join()
+    await host.membership.offer({BUCKET: 1.0})
+    host.membership.place({GROUP: BUCKET})
+    return host, (await host.told()).groups[GROUP]
+
+
+async def test_a_group_that_a_store_refuses_while_it_drains_comes_back() -> None:
+    """Its topic is deleted and created again while a handler of the former topic runs, which then settles nothing."""
+    host, first = await begun()
+    host.membership.fenced(GROUP, first)  # the topic was deleted and created before, so it has an epoch of its own
+    own = (await host.told()).groups[GROUP]
+    host.membership.place({GROUP: None})
+    host.membership.place({GROUP: BUCKET})
+    assert GROUP not in (await host.told()).groups, "the host lets go of it"
+    host.membership.fenced(GROUP, own)
+    assert (await host.told()).groups[GROUP] == first
