@@ -141,7 +141,7 @@ class BucketMembership:
             self._drop(group)
         if self._assigned.get(group) != epoch:  # the group was draining, so the refusal is right
             if was_held and self._look(group):
-                self._inner.again()
+                self._inner.stream.again()
             return False
         insists = self._inner.fenced(group, epoch, bucket)
         # Most likely, a deletion took the group over. If it is under way, it ends before that time. If the host comes
@@ -247,6 +247,9 @@ class BucketMembership:
         try:
             epoch = await self._inner.next_epoch()
         except errors.DatabaseUnavailable:
+            epoch = None
+        # After the end of the lease, other hosts have the groups; such an epoch would take the groups from them.
+        if epoch is None or self._clock.now() >= self.lease.until:
             asyncio.get_running_loop().call_later(RETRY_S, self._inner.stream.again)
             return
         for group in due:

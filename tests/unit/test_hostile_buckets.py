@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 
 from emq.allocation.bucket_membership import BucketMembership
@@ -49,3 +50,13 @@ async def test_a_group_that_a_store_refuses_while_it_drains_comes_back() -> None
     assert GROUP not in (await host.told()).groups, "the host lets go of it"
     host.membership.fenced(GROUP, own)
     assert (await host.told()).groups[GROUP] == first
+
+
+async def test_a_host_whose_lease_has_ended_gives_groups_no_epochs() -> None:
+    """Else it would take them from the hosts that have them now."""
+    host, first = await begun()
+    host.membership.lease.until = 0.0
+    host.membership.fenced(GROUP, first)
+    assert (await host.told()).groups[GROUP] == first
+    host.membership.lease.until = math.inf
+    assert (await host.told()).groups[GROUP] > first
