@@ -101,6 +101,7 @@ class BucketMembership:
             self._inner.stream.again()
 
     async def assignments(self) -> AsyncIterator[Assignment]:
+        self._moved = None  # a reader that broke may have missed some
         async for told in self._inner.assignments():
             if told.era != self._era:
                 self._forget(told.era)

@@ -60,3 +60,11 @@ async def test_a_host_whose_lease_has_ended_gives_groups_no_epochs() -> None:
     assert (await host.told()).groups[GROUP] == first
     host.membership.lease.until = math.inf
     assert (await host.told()).groups[GROUP] > first
+
+
+async def test_a_reader_that_broke_hears_of_all_groups_again() -> None:
+    host, first = await begun()
+    host.stream = host.membership.assignments()
+    again = await host.told()
+    assert again.groups == {GROUP: first}
+    assert again.changed is None, "the host may have broken before it noted what it was told"
