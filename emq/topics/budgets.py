@@ -80,7 +80,8 @@ def begun(new: Sequence[Topic], there: Mapping[str, Topic], now_s: float) -> tup
 
     Raises:
         UnknownTopic: a topic names a budget that does not exist and is not among the new topics.
-        InvalidTopic: topics are budgets of each other in a circle, or more than `MAX_DEPTH` are above each other.
+        InvalidTopic: topics are budgets of each other in a circle, or more than `MAX_DEPTH` are above each other. Or
+            the root is there, and its groups are in several buckets.
     """
     known = {**there, **{topic.name: topic for topic in new}}
     changed: dict[str, Topic] = {}
@@ -93,6 +94,13 @@ def begun(new: Sequence[Topic], there: Mapping[str, Topic], now_s: float) -> tup
         if not names:
             continue
         root = known[names[-1]]
+        if root.family and root.groups > 1 and not root.shared_s and root.name in there:
+            # Its groups would move to one bucket, and nobody would wait until their hosts have let go of them.
+            raise errors.InvalidTopic(
+                f"{called(topic.name)}: topic {root.name!r} of family {root.family!r} has {root.groups} groups, so it "
+                "cannot become a budget any more; raise its group_qps so that it has one, or create another budget "
+                "together with the topics below it"
+            )
         since_s = root.shared_s or (shares.learned_s(now_s) if root.name in there else 1)
         for name in names:
             if not known[name].shared_s:

@@ -6,9 +6,17 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 
+import pytest
+
 from emq.allocation.bucket_membership import BucketMembership
 from emq.allocation.membership import Assignment, LoneMembership
-from emq.runtime.clock import SystemClock
+from emq.database import Database
+from emq.runtime import errors
+from emq.runtime.clock import ManualClock, SystemClock
+from emq.topics import buckets
+from emq.topics.catalog import Catalog
+from emq.topics.families import Family
+from emq.topics.model import Topic, TopicOptions
 from support.local_cluster import Epochs
 
 BUCKET, GROUP = "orders.*/bucket/7", "orders.a/0"
@@ -68,3 +76,20 @@ async def test_a_reader_that_broke_hears_of_all_groups_again() -> None:
     again = await host.told()
     assert again.groups == {GROUP: first}
     assert again.changed is None, "the host may have broken before it noted what it was told"
+
+
+async def test_a_topic_of_a_family_becomes_a_budget_only_where_its_groups_stay() -> None:
+    """The groups of a budget are in one bucket. Those of another bucket would have two owners under one epoch."""
+    database = await Database.open("sqlite://")
+    catalog = Catalog(database, "online", None, clock=ManualClock(1e9))
+    await catalog.families.create(Family(Topic("tenant.*", 100)))
+    await catalog.create(Topic("tenant.a", 100))
+    with pytest.raises(errors.InvalidTopic, match="has 2 groups, so it cannot become a budget"):
+        await catalog.create(Topic("endpoint", 10, options=TopicOptions(budget="tenant.a")))
+    assert (await catalog.get("tenant.a")).shared_s == 0
+    await catalog.families.create(Family(Topic("small.*", 50)))
+    before = buckets.bucket_of(await catalog.create(Topic("small.b", 50)), 0, {})
+    await catalog.create(Topic("endpoint", 10, options=TopicOptions(budget="small.b")))
+    assert buckets.bucket_of(await catalog.get("small.b"), 0, {}) == before
+    await catalog.create_many([Topic("tenant.c", 100), Topic("other", 10, options=TopicOptions(budget="tenant.c"))])
+    await database.close()
