@@ -184,6 +184,8 @@ class Assignments:
         """
         for group in former:
             self.shrunk(group)
+        for name in groups:
+            self._refused.pop(name, None)  # the refusal was of a former topic's group
         if self.ready.is_set():
             self._touch(groups)
 
@@ -208,7 +210,8 @@ class Assignments:
         self._changed.set()
 
     def _refuse(self, group: str, epoch: int, *, was_held: bool = False) -> None:
-        self._refused[group] = epoch
+        if self._target.groups.get(group) == epoch:
+            self._refused[group] = epoch
         self._membership.fenced(group, epoch, was_held)
 
     def _is_settled(self) -> bool:

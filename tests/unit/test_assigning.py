@@ -239,6 +239,28 @@ async def test_a_group_that_is_taken_away_while_it_drains_and_comes_back_is_let_
         assert h.told == ["acquire a 1", "released a", "acquire a 3"]
 
 
+async def test_a_group_that_was_refused_too_late_is_taken_under_that_epoch_again(h: Host) -> None:
+    """Its topic was deleted, and the next topic of the name is in the same bucket, with the same epoch."""
+    async with h.running(a=1, b=1):
+        former = h.groups["a"]
+        h.assign(b=1)
+        await h.owns(b=1)
+        h.assignments.fenced(cast(OwnedGroup, former))  # a handler of it has just ended
+        h.assign(a=1, b=1)
+        await h.owns(a=1, b=1)
+
+
+async def test_a_group_of_a_new_topic_is_taken_under_an_epoch_that_was_refused_to_the_former_topic(h: Host) -> None:
+    """The host could not get another epoch, and hears of the deletion and of the new topic at once."""
+    h.refuse["a"] = 1
+    async with h.running(b=1):
+        h.assign(a=1, b=1)
+        await until(lambda: "fenced a 1" in h.told, 10)
+        h.refuse.clear()
+        h.assignments.created(["a"], ())
+        await h.owns(a=1, b=1)
+
+
 async def test_a_group_is_not_asked_for_again_under_an_epoch_that_was_refused(h: Host) -> None:
     h.refuse["a"] = 1
     async with h.running():
