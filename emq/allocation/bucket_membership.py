@@ -123,10 +123,9 @@ class BucketMembership:
         alone: list[str] = []
         for group in groups:
             held = self._held.get(group)
-            if held is None:
-                if group not in self._bucket:
-                    alone.append(group)
-            elif self._assigned.get(group) != held[1] or self._bucket.get(group) != held[0]:
+            if held is None or held == (self._bucket.get(group), self._assigned.get(group)):
+                alone.append(group)  # if it came by itself before; the cluster ignores other names
+            else:
                 self._drop(group)
                 if self._look(group):
                     self._inner.stream.again()
@@ -191,7 +190,7 @@ class BucketMembership:
             self._groups = self._alone | self._assigned
             return None
         for group in moved:
-            if (epoch := self._assigned.get(group)) is not None:
+            if (epoch := self._assigned.get(group, self._alone.get(group))) is not None:
                 self._groups[group] = epoch
             else:
                 self._groups.pop(group, None)

@@ -11,7 +11,8 @@ from unittest import mock
 
 import pytest
 
-from emq.allocation.membership import Assignment, Membership
+from emq.allocation.bucket_membership import BucketMembership
+from emq.allocation.membership import Assignment
 from emq.groups.owned import OwnedGroup
 from emq.host.assignments import COMPARE_S, EARLIEST, LATEST, LOOK_S, Assignments
 from emq.host.catalog_loop import CatalogLoop
@@ -64,7 +65,7 @@ class Host:
 
         self.catalog = catalog = mock.create_autospec(CatalogLoop)  # always new enough
         self.assignments = Assignments(
-            cast(Membership, self), cast(Ownership, self), cast(LettingGo, self), catalog, LoopClock(), 10.0
+            cast(BucketMembership, self), cast(Ownership, self), cast(LettingGo, self), catalog, LoopClock(), 10.0
         )
 
     def assign(self, era: int = 0, *first: str, **groups: int) -> None:
@@ -152,7 +153,7 @@ class Host:
 async def h() -> Host:
     made = Host()
     # One double plays both parts; the name is taken by the part under test.
-    made.assignments._membership = cast(Membership, _Part(made))
+    made.assignments._membership = cast(BucketMembership, _Part(made))
     return made
 
 

@@ -33,7 +33,8 @@ class Host:
     """A host that has one bucket with one group, under the bucket's epoch."""
 
     def __init__(self) -> None:
-        self.membership = BucketMembership(_Insisting("a", Epochs()), SystemClock())
+        self.inner = _Insisting("a", Epochs())
+        self.membership = BucketMembership(self.inner, SystemClock())
         self.stream: AsyncIterator[Assignment] = self.membership.assignments()
 
     async def told(self) -> Assignment:
@@ -76,6 +77,21 @@ async def test_a_reader_that_broke_hears_of_all_groups_again() -> None:
     again = await host.told()
     assert again.groups == {GROUP: first}
     assert again.changed is None, "the host may have broken before it noted what it was told"
+
+
+async def test_a_group_that_a_plan_without_buckets_gave_is_released_to_the_cluster() -> None:
+    """A leader of an older version plans the groups of families, too, until a newer one leads."""
+    host = Host()
+    await host.membership.join()
+    await host.membership.offer({GROUP: 1.0})
+    alone = (await host.told()).groups[GROUP]
+    host.membership.place({GROUP: BUCKET})
+    assert (await host.told()).groups[GROUP] == alone
+    await host.membership.offer({BUCKET: 1.0})
+    assert (await host.told()).groups[GROUP] > alone
+    assert GROUP in host.inner._seen
+    await host.membership.released([GROUP])
+    assert GROUP not in host.inner._seen
 
 
 async def test_a_topic_of_a_family_becomes_a_budget_only_where_its_groups_stay() -> None:
