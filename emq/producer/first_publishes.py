@@ -16,6 +16,9 @@ from emq.topics.model import Topic
 AT_ONCE = 5_000
 """Most topics made in one transaction."""
 
+TELL_S = 0.5
+"""Most seconds that publishes wait until hosts are told; after that, hosts look at the catalog in any case."""
+
 Made = Mapping[str, Topic | errors.EMQError]
 """Topics by name; the error for a name that is refused; no entry for one below no family that is no topic."""
 
@@ -55,8 +58,9 @@ class FirstPublishes:
     async def _tell(self, names: Collection[str]) -> None:
         """Let hosts look at the catalog now, if the store can tell them."""
         if names and (tell := getattr(self._store, "tell", None)) is not None:
-            with contextlib.suppress(errors.EMQError):
-                await tell(names)
+            with contextlib.suppress(errors.EMQError, TimeoutError):
+                async with asyncio.timeout(TELL_S):
+                    await tell(names)
 
     async def awaken(self, name: str) -> None:
         """Open a topic that takes no messages although the catalog has it, awake.

@@ -58,6 +58,17 @@ async def test_a_failure_goes_to_those_who_wait_and_the_next_try_works(r: Rig, m
     assert (await first.make(["f.1"])).keys() == {"f.1"}
 
 
+async def test_a_store_that_tells_nobody_holds_up_no_publish(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part of it that tells may be silent, while the topics' parts take messages."""
+
+    async def silent(names: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(r.store, "tell", silent, raising=False)
+    first = FirstPublishes(r.store, r.catalog)
+    assert (await asyncio.wait_for(first.make(["f.1"]), 10)).keys() == {"f.1"}
+
+
 async def test_a_topic_that_slept_takes_its_first_publish_at_once(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only after a refusal."""
     topic = await r.producer.topic("f.x")
