@@ -111,13 +111,12 @@ class BucketMembership:
             await self._release(())
             new, self._new = self._new, set()
             now = int(self._clock.now())
-            first = told.first.union(
-                g for g in new if (b := self._bucket[g]) in told.first or self._since.get(b, now) < now
-            )
+            first = {g for g in new if (b := self._bucket[g]) in told.first or self._since.get(b, now) < now}
+            first |= told.first & self._alone.keys()
             for group in new:
                 self._hold(group)
             changed = self._tell()
-            yield told._replace(groups=self._groups, first=first, changed=changed)
+            yield told._replace(groups=self._groups, first=frozenset(first), changed=changed)
 
     async def released(self, groups: Iterable[str]) -> None:
         alone: list[str] = []

@@ -79,6 +79,17 @@ async def test_a_reader_that_broke_hears_of_all_groups_again() -> None:
     assert again.changed is None, "the host may have broken before it noted what it was told"
 
 
+async def test_a_family_that_is_created_while_the_host_runs_brings_only_groups() -> None:
+    """No host had its buckets before; the host knows no buckets."""
+    host = Host()
+    await host.membership.join()
+    await host.membership.offer({"alone/0": 1.0})
+    await host.told()
+    host.membership.place({GROUP: BUCKET})
+    await host.membership.offer({"alone/0": 1.0, "new/0": 1.0, BUCKET: 1.0, "orders.*/bucket/8": 1.0})
+    assert (await host.told()).first == {"new/0", GROUP}
+
+
 async def test_a_group_that_a_plan_without_buckets_gave_is_released_to_the_cluster() -> None:
     """A leader of an older version plans the groups of families, too, until a newer one leads."""
     host = Host()
