@@ -69,7 +69,8 @@ class BucketMembership:
     def given(self) -> Set[str]:
         """Return the groups that the plan gives to this host, also those that their former owners still hold."""
         given = self._inner.given()
-        if len(given) == len(self._alone) + len(self._given):
+        placed = sum(len(self._placed.get(bucket, ())) for bucket in self._given)
+        if len(given) == len(self._alone) + len(self._given) and placed == len(self._assigned):
             return self._groups.keys()  # as nearly always; the others take a look at each group
         alone = {group for group in given if not is_bucket(group)}
         return alone.union(*(self._placed.get(bucket, ()) for bucket in given - alone))

@@ -61,6 +61,17 @@ async def test_a_group_that_a_store_refuses_while_it_drains_comes_back() -> None
     assert (await host.told()).groups[GROUP] == first
 
 
+async def test_a_group_that_the_host_must_let_go_of_first_is_given_to_it() -> None:
+    """So operators see a group that never comes back."""
+    host, first = await begun()
+    host.membership.fenced(GROUP, first)
+    await host.told()
+    host.membership.place({GROUP: None})
+    host.membership.place({GROUP: BUCKET})
+    assert GROUP not in (await host.told()).groups
+    assert host.membership.given() == {GROUP}
+
+
 async def test_a_host_whose_lease_has_ended_gives_groups_no_epochs() -> None:
     """Else it would take them from the hosts that have them now."""
     host, first = await begun()
