@@ -190,6 +190,9 @@ async def test_a_bucket_without_groups_is_released_at_once(host: Bench) -> None:
     host.cluster.give(plain=7)
     await host.news()
     assert host.released() == [B0, B1]
+    host.cluster.give(plain=8)
+    await host.news()
+    assert host.released() == [], "once"
 
 
 async def test_a_bucket_under_another_epoch_gives_it_to_its_groups_when_they_were_released(host: Bench) -> None:
@@ -202,7 +205,10 @@ async def test_a_bucket_under_another_epoch_gives_it_to_its_groups_when_they_wer
     assert await host.news() == [Told({"f.a/0": 8}, set(), {"f.a/0"}, 0)]
 
 
-async def test_a_release_that_fails_is_told_again(host: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_release_that_fails_is_told_again_unless_the_membership_was_lost(
+    host: Bench, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
     async def fail(_: Iterable[str]) -> None:
         raise errors.DatabaseUnavailable("away in this test")
 
@@ -214,8 +220,11 @@ async def test_a_release_that_fails_is_told_again(host: Bench, monkeypatch: pyte
         patch.setattr(host.cluster, "released", fail)
         with pytest.raises(errors.DatabaseUnavailable):
             await host.membership.released(["f.a/0"])
+    if is_lost:
+        host.cluster.give(era=1)
+        await host.news()
     await host.membership.released([])
-    assert host.released() == [B0]
+    assert host.released() == ([] if is_lost else [B0])
 
 
 async def test_a_release_of_a_group_of_no_bucket_goes_to_the_cluster(host: Bench) -> None:
@@ -237,16 +246,19 @@ async def test_a_group_that_is_back_before_it_was_released_is_kept(host: Bench) 
 
 
 async def test_a_group_that_comes_into_another_bucket_waits_until_it_was_released(host: Bench) -> None:
+    """Also if both buckets have the same epoch, as those that one plan gives."""
+    host.cluster.give(B0=5, B1=5, plain=7)
     host.membership.place({"f.a/0": B0})
     await host.news()
     host.membership.place({"f.a/0": B1})
     assert await host.news() == [Told({"plain/0": 7}, set(), {"f.a/0"}, 0)]
-    host.cluster.give(B1=6, plain=7)
+    host.released()
+    host.cluster.give(B1=5, plain=7)
     await host.news()
     assert host.released() == []
     await host.membership.released(["f.a/0"])
     assert host.released() == [B0]
-    assert [told.groups for told in await host.news()] == [{"f.a/0": 6, "plain/0": 7}]
+    assert [told.groups for told in await host.news()] == [{"f.a/0": 5, "plain/0": 7}]
 
 
 async def test_a_group_whose_epoch_is_refused_gets_one_of_its_own_at_once_and_then_later_each_time(host: Bench) -> None:
@@ -356,8 +368,12 @@ async def test_a_membership_that_was_lost_forgets_what_it_held_and_releases_noth
     await host.news()
     host.membership.fenced("f.b/0", 6)
     await host.news()
+    host.membership.place({"f.c/0": name_of("f.*", 2), "f.d/0": B0, "f.e/0": B0})
     host.cluster.give(era=1)
     assert await host.news() == [Told({}, set(), None, 1)]
+    host.membership.place({"f.d/0": None, "f.e/0": name_of("f.*", 2)})
+    await host.membership.released(["f.a/0"])
+    assert host.released() == []
     host.cluster.give(era=1, B0=8, B1=9)
     assert await host.news() == [Told({"f.a/0": 8, "f.b/0": 9}, set(), None, 1)]
     await host.membership.released(["f.a/0", "f.b/0"])
