@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from mutants import (
     allocation,
+    buckets,
     checking,
     counting,
     dispatch,
@@ -31,6 +32,7 @@ SUBSYSTEMS: Mapping[str, Sequence[Mutant]] = {
     "moving_keys": moving_keys.MUTANTS,
     "ownership": ownership.MUTANTS,
     "allocation": allocation.MUTANTS,
+    "buckets": buckets.MUTANTS,
     "producing": producing.MUTANTS,
     "families": families.MUTANTS,
     "services": services.MUTANTS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import emq_testing as testing
@@ -232,6 +232,9 @@ class FaultyStore:
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
         return self.real.watch() if self._heard is None else self._watch_deaf(self._heard)
+
+    async def tell(self, topics: Collection[str]) -> None:
+        await self.real.tell(topics)
 
     def deafen(self) -> asyncio.Event:
         """Let no wake-up arrive from now on; set the event to tell watchers that some may have been lost."""

@@ -57,17 +57,17 @@ class Meeting:
         self.store = store
         self.database = database
         self.starts = Starts()
-        self._prefix = f"t{uuid.uuid4().hex[:8]}"
+        self.prefix = f"t{uuid.uuid4().hex[:8]}"
 
     def app(self, name: str, pattern: str | None = None, **options: object) -> emq.App:
         """Return an app that is not entered yet. `pattern` is that of its handler; "" for none."""
         app = emq.App(self.store, database=self.database, options=emq.Settings(**options))  # type: ignore[arg-type]
         if pattern != "":
-            app.handler(pattern or f"{self._prefix}.*")(self.starts.on(name))
+            app.handler(pattern or f"{self.prefix}.*")(self.starts.on(name))
         return app
 
     def topics(self, count: int) -> list[str]:
-        return [f"{self._prefix}.{i}" for i in range(count)]
+        return [f"{self.prefix}.{i}" for i in range(count)]
 
 
 def on_redis(url: str, directory: Path) -> Meeting:

@@ -80,3 +80,29 @@ async def test_a_topic_that_slept_takes_its_first_publish_at_once(r: Rig, monkey
     monkeypatch.setattr("emq.producer.reopening.pause", none)
     await r.producer.refresh()
     await r.producer.publish("f.x", b"x")
+
+
+async def test_hosts_are_told_of_topics_that_were_made_and_of_no_others(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[list[str]] = []
+
+    async def tell(names: Collection[str]) -> None:
+        told.append([*names])
+
+    monkeypatch.setattr(r.store, "tell", tell)
+    first = FirstPublishes(r.store, r.catalog)
+    await first.make(["f.a", "f.b", "shop", "f.*"])
+    await first.make(["shop"])
+    assert told == [["f.a", "f.b"]]
+
+
+async def test_a_store_that_cannot_tell_hosts_fails_no_publish(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(names: Collection[str]) -> None:
+        raise errors.StoreUnavailable("away in this test")
+
+    monkeypatch.setattr(r.store, "tell", fail)
+    await r.producer.publish("f.a", b"x")
+    monkeypatch.setattr(r.store, "tell", None)
+    await r.producer.publish("f.b", b"x")
+    assert await r.catalog.names("f.*") == ["f.a", "f.b"]

@@ -13,6 +13,7 @@ from emq.allocation.plan.plan import PlacementReason, Plan, plan
 from emq.allocation.plan.units import expanded, united
 from emq.storage.names import topic_of
 from emq.topics import budgets
+from emq.topics.buckets import names_of
 from emq.topics.model import Topic, TopicOptions, split
 from emq_cli import forecast
 from emq_cli.forecast import Forecast
@@ -131,6 +132,37 @@ def test_a_unit_goes_to_a_host_that_serves_the_most_of_its_topics() -> None:
     weights = {"x": 0.0, "y": 1.0}
     made = handler_sets.plan_for({"x": ("*",), "y": ("other",)}, quotas, weights, {}, (), units)
     assert set(made.owner.values()) == {"y"}
+
+
+def hosts_of_buckets(family: str, **serves: tuple[str, ...] | None) -> set[str]:
+    """Return the hosts that get buckets of a family; `none` has no weight."""
+    weights = {host: float(host != "none") for host in serves}
+    quotas = dict.fromkeys(names_of(family), 1.0)
+    return set(plan_for(serves, quotas, weights, {}, ()).owner.values())
+
+
+def test_a_bucket_goes_to_hosts_with_a_handler_for_its_whole_family() -> None:
+    assert hosts_of_buckets("f.*", all=None, whole=("f.*",), wider=("f*", "x"), part=("f.a",)) == {
+        *("all", "whole", "wider")
+    }
+    assert hosts_of_buckets("f.*", x=("g.*",), y=("f.*",), z=("f.a*",)) == {"y"}
+
+
+@pytest.mark.parametrize("part", ["f.a", "f.a*", "f.?", "f*x", "?.a", "*.a", "[fg].a"])
+def test_else_a_bucket_goes_to_hosts_with_a_handler_for_part_of_its_family(part: str) -> None:
+    assert hosts_of_buckets("f.*", x=("g.*", "f", "fa*"), y=(part,), none=("f.*",)) == {"y"}
+
+
+def test_a_bucket_of_a_family_that_no_host_serves_may_go_to_any_host() -> None:
+    assert hosts_of_buckets("f.*", x=("g.*",), y=("f",), none=("f.*",)) == {"x", "y"}
+    assert hosts_of_buckets("*", x=("f.a",), y=("*",)) == {"y"}
+
+
+def test_a_family_served_by_some_leaves_the_groups_of_topics_where_their_handlers_are() -> None:
+    serves: handler_sets.Serves = {"x": ("f.*", "b"), "y": ("a",)}
+    quotas = {**dict.fromkeys(names_of("f.*"), 1.0), "a/0": 10.0, "b/0": 10.0}
+    owner = plan_for(serves, quotas, {"x": 1.0, "y": 1.0}, {}, ()).owner
+    assert (owner["a/0"], owner["b/0"], {owner[name] for name in names_of("f.*")}) == ("y", "x", {"x"})
 
 
 def test_a_forecast_keeps_units_together() -> None:

@@ -56,7 +56,7 @@ class Told:
 class Bench:
     """Attributes:
     woken: queues that the readiness was told of.
-    lanes, slots, doubted: names that were passed on.
+    lanes, slots, doubted, topics: names that were passed on.
     """
 
     def __init__(self, groups: int, *told: Sequence[str] | None) -> None:
@@ -67,6 +67,7 @@ class Bench:
         self.woken: list[str] = []
         events = RecordedEvents()
         self.lanes, self.slots, self.doubted = events.lanes, events.slots, events.doubts
+        self.topics: list[str] = []
         self.store, readiness = Told(*told), Readiness()
         readiness.woken = lambda queue: self.woken.append(queue.name)  # type: ignore[method-assign]
         self.waker = Waker(
@@ -75,6 +76,7 @@ class Bench:
             self.groups,
             readiness,
             HostContext(ManualClock(), events),
+            on_topic=self.topics.append,
         )
 
     def add(self, name: str, kind: Kind = Kind.LOG) -> OwnedGroup:
@@ -155,12 +157,12 @@ async def test_a_look_at_everything_that_breaks_comes_again() -> None:
 
 
 async def test_each_name_goes_where_it_belongs() -> None:
-    bench = Bench(2, ["t0/0/p", "t1/0", "s/0/"])
+    bench = Bench(2, ["t0/0/p", "t1/0", "s/0/", "new"])
     bench.waker.open()
     listening = asyncio.create_task(bench.waker.listen())
     await asyncio.sleep(1)
     listening.cancel()
-    assert (bench.woken, bench.lanes, bench.slots) == (["t0/0/p"], ["t1/0"], ["s/0/"])
+    assert (bench.woken, bench.lanes, bench.slots, bench.topics) == (["t0/0/p"], ["t1/0"], ["s/0/"], ["new"])
 
 
 async def test_a_read_that_was_under_way_when_the_store_came_to_doubt_is_made_once_more() -> None:
