@@ -132,16 +132,16 @@ class BucketMembership:
                     self._inner.stream.again()
         await self._release(alone)
 
-    def fenced(self, group: str, epoch: int, was_held: bool) -> bool:
+    def fenced(self, group: str, epoch: int, was_held: bool = False) -> bool:
         """Tell that a store refused the group's epoch, of a group that the host consumed (`was_held`) or acquired."""
         bucket = self._bucket.get(group)
         if bucket is None:
             return self._inner.fenced(group, epoch)
-        was_held = (held := self._held.get(group)) is not None and held[1] == epoch
-        if was_held:
+        is_told = (held := self._held.get(group)) is not None and held[1] == epoch
+        if is_told:
             self._drop(group)
         if self._assigned.get(group) != epoch:  # the group was draining, so the refusal is right
-            if was_held and self._look(group):
+            if is_told and self._look(group):
                 self._inner.stream.again()
             return False
         insists = self._inner.fenced(group, epoch, bucket)

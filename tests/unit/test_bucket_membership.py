@@ -105,9 +105,9 @@ class Bench(Host):
         super().__init__(self.cluster)
 
     def released(self) -> list[str]:
-        """Return what the cluster was told to be released since the last call."""
+        """Return what the cluster was told to be released since the last call, without names that it never gave."""
         let_go, self.cluster.let_go = self.cluster.let_go, []
-        return let_go
+        return [name for name in let_go if is_bucket(name) or not name.startswith("f.")]
 
 
 @pytest.fixture
@@ -162,9 +162,9 @@ async def test_all_groups_are_first_in_a_bucket_that_nobody_had_before(host: Ben
     await host.news()
     await host.membership.released(["f.a/0"])
     host.cluster.give(B0=5, B1=9, plain=7, first=[B1])
-    assert (await host.news())[-1].first == {B1, "f.a/0"}
+    assert (await host.news())[-1].first == {"f.a/0"}
     host.membership.place({"f.b/0": B1})
-    assert (await host.news())[-1].first == {B1, "f.b/0"}
+    assert (await host.news())[-1].first == {"f.b/0"}
 
 
 async def test_a_bucket_is_released_only_when_the_last_of_its_groups_is(host: Bench) -> None:
