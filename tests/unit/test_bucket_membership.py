@@ -303,6 +303,18 @@ async def test_an_epoch_of_its_own_holds_while_the_bucket_and_the_topic_stay(hos
     assert await host.groups() == {"f.a/0": 300, "f.b/0": 300}
 
 
+async def test_the_next_topic_of_a_name_does_not_wait_for_what_strangers_did_to_the_former(host: Bench) -> None:
+    host.epochs.count_from(100)
+    for epoch in (100, 101):
+        host.membership.place({"f.a/0": B0})
+        await host.news()
+        host.refuse("f.a/0", 5)
+        assert (await host.groups())["f.a/0"] == epoch
+        host.membership.place({"f.a/0": None})
+        await host.news()
+        await host.membership.released(["f.a/0"])
+
+
 async def test_a_refused_group_does_not_keep_its_bucket_from_being_released(host: Bench) -> None:
     host.membership.place({"f.a/0": B0})
     await host.news()

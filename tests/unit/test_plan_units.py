@@ -158,6 +158,12 @@ def test_a_bucket_of_a_family_that_no_host_serves_may_go_to_any_host() -> None:
     assert hosts_of_buckets("*", x=("f.a",), y=("*",)) == {"y"}
 
 
+def test_a_topic_of_no_family_that_no_host_serves_may_go_to_any_host() -> None:
+    serves: handler_sets.Serves = {"x": ("f.*",), "y": ()}
+    owner = plan_for(serves, {f"t{i}/0": 1.0 for i in range(20)}, {"x": 1.0, "y": 1.0}, {}, ()).owner
+    assert {*owner.values()} == {"x", "y"}
+
+
 def test_a_family_served_by_some_leaves_the_groups_of_topics_where_their_handlers_are() -> None:
     serves: handler_sets.Serves = {"x": ("f.*", "b"), "y": ("a",)}
     quotas = {**dict.fromkeys(names_of("f.*"), 1.0), "a/0": 10.0, "b/0": 10.0}
