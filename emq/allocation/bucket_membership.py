@@ -112,8 +112,7 @@ class BucketMembership:
             await self._release(())
             new, self._new = self._new, set()
             now = int(self._clock.now())
-            unknown = (g for g in new if g not in self._own_epochs)  # a group with one had another owner just now
-            first = {g for g in unknown if (b := self._bucket[g]) in told.first or self._since.get(b, now) < now}
+            first = {g for g in new if (b := self._bucket[g]) in told.first or self._since.get(b, now) < now}
             first |= told.first & self._alone.keys()
             for group in new:
                 self._hold(group)

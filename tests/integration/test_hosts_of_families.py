@@ -16,6 +16,7 @@ from emq.app import hosting
 from emq.host.host import Host
 from emq.host.options import HostOptions
 from emq.producer import Producer
+from emq.storage.log_store import Read
 from emq.storage.names import parts_of
 from emq.topics import buckets
 from emq.topics.catalog import Catalog
@@ -123,6 +124,22 @@ async def test_the_cap_holds_while_hosts_of_a_family_come_and_go_and_nothing_is_
     assert len({*seen.ids}) == len(seen)
     assert max(starts_per_second(seen.deliveries).values()) == QPS
     assert {start.host for start in seen.deliveries} == {"a", "b"}
+
+
+@virtual
+async def test_the_cap_holds_in_the_second_in_which_a_host_takes_a_group_back_that_a_stranger_took(r: Rig) -> None:
+    await family(r)
+    seen, names = Seen(), [f"f.{i}" for i in range(10)]
+    async with r.consuming(seen, membership=LoneMembership("host-1", r.next_epoch)) as host:
+        for name in names:
+            await r.producer.publish_many(name, [b""] * 10 * QPS)
+        for name in names:
+            await asyncio.sleep(0.33)
+            await r.store.log.read([Read(f"{name}/0/only", 0, 1, await r.next_epoch())])
+        await asyncio.sleep(20)
+        assert host.ownership.groups.keys() == {f"{name}/0" for name in names}
+    assert all(len({start.id for start in seen.of(name)}) == 10 * QPS for name in names)
+    assert max(starts_per_second(seen.deliveries).values()) <= QPS
 
 
 # ------------------------------------------------------------------------------------------------------ on real servers
