@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from emq.runtime.slicing import in_slices
 from emq.topics import buckets, budgets
@@ -31,6 +31,7 @@ class GroupQuotas:
         self._known: dict[str, int] = {}
         self._quotas: dict[str, float] = {}
         self._buckets: dict[str, tuple[str, float]] = {}  # group to its bucket and its load
+        self._counts: Mapping[str, int] = {}  # family to its number of buckets
         self._families: dict[str, float] = {}  # family to the load of its groups
         self._sharing: set[str] = set()
         self.moved: dict[str, str | None] = {}
@@ -43,9 +44,16 @@ class GroupQuotas:
                 self._forget_group(f"{name}/{index}")
             self._sharing.discard(name)
 
-    async def follow(self, changed: Iterable[Topic], families: Collection[str]) -> None:
-        """Compute the quotas of new and changed topics again; `families` has the names of all families now."""
-        self._follow_families(families)
+    async def follow(self, changed: Iterable[Topic], families: Mapping[str, int]) -> None:
+        """Compute the quotas of new and changed topics again.
+
+        Args:
+            families: all families now, with their numbers of buckets.
+        """
+        if families != self._counts:
+            self._counts = families
+            self._families = {family: self._families.get(family, 0.0) for family in families}
+            self.is_new = True
         async for topic in in_slices(changed):
             for index in range(topic.groups, self._known.get(topic.name, 0)):
                 self._forget_group(topic.group(index))
@@ -65,8 +73,11 @@ class GroupQuotas:
 
         Groups of topics below a budget have 0: the budget's own groups have its whole qps.
         """
-        loads = {family: buckets.load_of(qps) for family, qps in self._families.items()}
-        return self._quotas | {name: load for family, load in loads.items() for name in buckets.names_of(family)}
+        quotas = dict(self._quotas)
+        for family, count in self._counts.items():
+            names = buckets.names_of(family, count)
+            quotas |= dict.fromkeys(names, buckets.load_of(self._families[family], count))
+        return quotas
 
     def units(self) -> dict[str, str]:
         """Return the unit of each topic that shares a budget, and no bucket; see `emq.topics.budgets`."""
@@ -75,11 +86,6 @@ class GroupQuotas:
         ]
         units = {topic.name: budgets.unit_of(topic, self._topics) for topic in sharing}
         return {name: unit for name, unit in units.items() if unit is not None}
-
-    def _follow_families(self, families: Collection[str]) -> None:
-        if self._families.keys() != set(families):
-            self._families = {family: self._families.get(family, 0.0) for family in families}
-            self.is_new = True
 
     def _follow_group(self, group: str, load: float, bucket: str | None) -> None:
         former, before = self._buckets.get(group, (None, 0.0))
@@ -107,6 +113,6 @@ class GroupQuotas:
     def _count(self, bucket: str, load: float) -> None:
         family = buckets.family_of(bucket)
         if load and family is not None and family in self._families:
-            before = self._families[family]
-            self._families[family] = before + load
-            self.is_new = self.is_new or buckets.load_of(before + load) != buckets.load_of(before)
+            before, count = self._families[family], self._counts[family]
+            self._families[family] = after = before + load
+            self.is_new = self.is_new or buckets.load_of(after, count) != buckets.load_of(before, count)

@@ -5,7 +5,7 @@ first level, from group to bucket, never changes; the second, from bucket to hos
 hashing of Redis Cluster's slots.
 
 Topics that share a budget share the bucket of the budget's first group. Groups of topics of no family are in no bucket,
-nor those of topics that are planned by "group" (`TopicOptions.planned`).
+nor those of topics with `TopicOptions.buckets` 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from emq.topics import budgets
 from emq.topics.model import Topic
 
 BUCKETS = 1_024
-"""Buckets of a family: many for each host of a large cluster, so that they can be shared out evenly."""
+"""Buckets of a family that does not say it: many for each host, so that they can be shared out evenly."""
 
 LEAST_LOAD = 2.0**-10
 
@@ -33,9 +33,9 @@ def name_of(family: str, number: int) -> str:
 
 
 @functools.lru_cache(1_000)
-def names_of(family: str) -> Sequence[str]:
+def names_of(family: str, count: int = BUCKETS) -> Sequence[str]:
     """Return the names of all buckets of a family. Cached, so that the groups of a bucket share one name."""
-    return tuple(name_of(family, number) for number in range(BUCKETS))
+    return tuple(name_of(family, number) for number in range(count))
 
 
 def is_bucket(group: str) -> bool:
@@ -56,16 +56,17 @@ def bucket_of(topic: Topic, index: int, topics: Mapping[str, Topic]) -> str | No
         topics: the budgets above the topic, by name.
     """
     root = topic if topic.options.budget is None else topics.get(budgets.above(topic, topics)[-1])
-    if root is None or not root.family or root.options.planned != "bucket":
+    if root is None or not root.family or not root.options.buckets:
         return None
     group = root.group(0) if root.shared_s or root is not topic else topic.group(index)
-    return names_of(root.family)[zlib.crc32(group.encode()) % BUCKETS]
+    names = names_of(root.family, root.options.buckets)
+    return names[zlib.crc32(group.encode()) % len(names)]
 
 
-def load_of(family_qps: float) -> float:
+def load_of(family_qps: float, count: int = BUCKETS) -> float:
     """Return the load that each bucket of a family stands for, in starts a second.
 
-    All the same, and only powers of two: if each topic that wakes changed the load of its bucket, it would move others.
+    All the same, and in steps of a fifth: if each topic that wakes changed its bucket's load, it would move others.
     """
-    share = family_qps / BUCKETS
-    return max(LEAST_LOAD, 2.0 ** math.ceil(math.log2(share))) if share > 0 else LEAST_LOAD
+    share = family_qps / max(1, count)
+    return max(LEAST_LOAD, 2.0 ** (round(4 * math.log2(share)) / 4)) if share > 0 else LEAST_LOAD

@@ -128,9 +128,9 @@ def kept(before: Topic, after: Topic) -> Topic:
     """Return `after`. Raise `InvalidTopic` if it stores messages in another way than those that wait."""
     if after.options.merge != before.options.merge:
         raise errors.InvalidTopic(f"{called(before.name)}: merge may not change: {REFUSED['kind']}")
-    if after.options.planned != before.options.planned:
+    if after.options.buckets != before.options.buckets:
         raise errors.InvalidTopic(
-            f"{called(before.name)}: planned may not change: two hosts would have a group for a while; create a new "
+            f"{called(before.name)}: buckets may not change: two hosts would have a group for a while; create a new "
             "topic or family instead"
         )
     if after.options.budget != before.options.budget:

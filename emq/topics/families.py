@@ -22,7 +22,7 @@ from emq.topics.options import means
 SETTINGS = (*asking.SETTINGS, "state")
 """The settings that a family gives to its topics."""
 
-FIXED = ("priorities", "kind", "slots", "merge", "budget", "planned")
+FIXED = ("priorities", "kind", "slots", "merge", "budget", "buckets")
 """Settings of a family that never change, as those of a topic; see `changing.REFUSED`."""
 
 MAX_TOPICS = 10_000_000
@@ -106,6 +106,8 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         is no setting of a name in `topic.own`.
         """
         own = _known(topic, topic.own) or differing(topic, self.topic)
+        if topic.options.buckets:  # a topic of a family has the buckets of the family, or none
+            own = [name for name in own if name != "buckets"]
         given = {name: asking.value(topic, name) for name in own}
         return msgspec.structs.replace(changing.merged(self.made(topic.name), given), own=ordered(own))
 

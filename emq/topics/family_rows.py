@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -43,6 +44,10 @@ class AllFamilies(Mapping[str, Stored]):
             self._read[name] = Stored(_decoded(name, body), live)
         return self._read[name]
 
+    def body(self, name: str) -> str:
+        """Return the row of a family as it is."""
+        return self._rows[name][0]
+
     def __contains__(self, name: object) -> bool:
         return name in self._rows
 
@@ -64,6 +69,11 @@ class FamilyRows:
         """Return the families by name, in the order of their names."""
         query = sa.select(_table.c.name, _table.c.body, _table.c.live).where(self._here()).order_by(_table.c.name)
         return AllFamilies((name, body, live) for name, body, live in self._connection.execute(query))
+
+    def buckets(self) -> dict[str, int]:
+        """Return the numbers of buckets of the families, without those that this version cannot read."""
+        found = self.all()
+        return {name: n for name in found if (n := _buckets(found.body(name))) is not None}
 
     def get(self, name: str) -> Stored:
         """Return a family.
@@ -104,6 +114,15 @@ class FamilyRows:
 
     def _named(self, name: str) -> sa.ColumnElement[bool]:
         return sa.and_(self._here(), _table.c.name == name)
+
+
+@functools.lru_cache(1_000)
+def _buckets(body: str) -> int | None:
+    """Return a family's number of buckets. Cached, since hosts ask at each change of the catalog."""
+    try:
+        return _decoder.decode(body).topic.options.buckets
+    except row_codec.DAMAGED:
+        return None
 
 
 def _decoded(name: str, body: str) -> Family:

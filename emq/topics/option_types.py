@@ -35,7 +35,7 @@ class OptionArguments(TypedDict, total=False):
     ttl_s: float | None
     dedupe_s: float
     idle_s: float | None
-    planned: Literal["bucket", "group"]
+    buckets: int
     delay_levels: Mapping[str, float]
     durability: Durability | Literal["accepted", "replicated", "fsynced"]
     attributes: Mapping[str, str]

@@ -129,13 +129,13 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             "s",
         ),
     ] = None
-    planned: Annotated[
-        Literal["bucket", "group"],
+    buckets: Annotated[
+        int,
         means(
-            'Below a family: "bucket" gives hosts the buckets of the family; "group" each group by itself, for hosts '
-            "whose handlers serve different topics of the family. It never changes."
+            "Below a family: the parts in which hosts share the family, a power of two up to 16384. 0 plans each group "
+            "by itself, for hosts whose handlers serve different topics of the family. It never changes."
         ),
-    ] = "bucket"
+    ] = 1_024
     delay_levels: Annotated[
         dict[str, float],
         means("Delays by name, for `emq publish --delay NAME`; written remind=30m,final=2h, or rocketmq.", "s"),

@@ -114,6 +114,10 @@ def _time_rules(o: TopicOptions) -> tuple[tuple[bool, str], ...]:
             f"idle_s {o.idle_s} must be a number of at least {MIN_IDLE_S:g}, or none",
         ),
         (
+            o.buckets in (0, *(1 << n for n in range(15))),
+            f"buckets {o.buckets} must be a power of two, at most 16384, or 0",
+        ),
+        (
             all(0 <= s <= MAX_DELAY_S for s in o.delay_levels.values()),
             f"delay_levels {o.delay_levels} must be seconds from 0 to {MAX_DELAY_S:g}",
         ),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from emq.database import database, tables
 from emq.topics import row_codec
+from emq.topics.family_rows import FamilyRows
 from emq.topics.model import Topic
 
 _table = tables.topics
@@ -32,14 +34,14 @@ class Changes(NamedTuple):
             created again is in `changed`, too.
         all: True if the database does not know any more what has changed since that version: it has lost its last
             changes, or has dropped the rows of topics deleted long ago. `changed` then has all topics that are awake.
-        families: the names of all families now.
+        families: all families now, with their numbers of buckets.
     """
 
     version: int
     changed: list[Topic]
     deleted: list[str]
     all: bool = False
-    families: Sequence[str] = ()
+    families: Mapping[str, int] = MappingProxyType({})
 
     def gone(self, known: Iterable[str]) -> Sequence[str]:
         """Return the names among `known` that are to be dropped."""
@@ -89,7 +91,8 @@ class TopicChanges:
         read = row_codec.readable_ones((row.name, row.body) for row in awake)
         unread = {row.name for row in awake if since} - read.keys()
         gone = [row.name for row in rows if row.deleted_at > since or row.name in unread]
-        return Changes(now, [*read.values()], gone, lost, self._families())
+        families = FamilyRows(self._connection, self._environment).buckets()
+        return Changes(now, [*read.values()], gone, lost, families)
 
     def names_since(self, version: int) -> ChangedNames:
         """Return the names of the topics that changed after a version."""
@@ -111,10 +114,6 @@ class TopicChanges:
         """Note that rows of topics deleted at a version, or before it, are gone."""
         if database.read_value(self._connection, self._environment, FORGOTTEN) < version:
             database.next_value(self._connection, self._environment, FORGOTTEN, version)
-
-    def _families(self) -> Sequence[str]:
-        query = sa.select(tables.families.c.name).where(tables.families.c.environment == self._environment)
-        return self._connection.execute(query.order_by(tables.families.c.name)).scalars().all()
 
     def _changed(self, since: int, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
         """Return the query for the rows that changed after a version."""

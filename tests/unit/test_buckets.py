@@ -91,7 +91,7 @@ class Catalog:
         for name in gone:
             self.topics.pop(name, None)
         self.topics |= {one.name: one for one in changed}
-        await self.quotas.follow(changed, families)
+        await self.quotas.follow(changed, dict.fromkeys(families, buckets.BUCKETS))
 
     def moved(self) -> dict[str, str | None]:
         """Return the groups that moved since the last call."""

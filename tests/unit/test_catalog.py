@@ -121,7 +121,7 @@ async def test_changes_since_a_version_lists_each_change_once(catalog: Catalog) 
     second = await catalog.changes_since(first.version)
     assert ([t.qps for t in second.changed], second.deleted, second.all) == ([2.0], ["c"], False)
     assert first.version < second.version == await catalog.version()
-    assert await catalog.changes_since(second.version) == (second.version, [], [], False, [])
+    assert await catalog.changes_since(second.version) == (second.version, [], [], False, {})
 
 
 async def test_changes_that_the_database_has_lost_are_found_and_their_versions_not_used_again(db: Database) -> None:

@@ -31,7 +31,7 @@ async def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     """Commands on a cluster with a family of three topics, and a topic of no family."""
     emq_shell.enter(tmp_path, monkeypatch)
     made = Shell(monkeypatch, capsys)
-    made.known = await cluster.view_of([*ALONE, *BELOW], [FAMILY])
+    made.known = await cluster.view_of([*ALONE, *BELOW], {FAMILY: buckets.BUCKETS})
     return made
 
 
@@ -76,7 +76,7 @@ async def test_without_families_hosts_have_no_column_of_buckets(emq: Shell) -> N
 
 
 async def test_buckets_without_groups_are_told_of_while_they_wait_and_drain(emq: Shell) -> None:
-    emq.known = await cluster.view_of([], [FAMILY])
+    emq.known = await cluster.view_of([], {FAMILY: buckets.BUCKETS})
     meeting = emq.meet()
     async with Follower(meeting, "a", drain_s=SLOW_S):
         await asyncio.sleep(3)
@@ -186,7 +186,7 @@ async def test_a_bucket_is_shown_with_its_groups(emq: Shell) -> None:
 async def test_groups_below_a_budget_of_a_family_are_explained_by_the_bucket_that_they_share(emq: Shell) -> None:
     root = split(Topic("orders.all", 100, family=FAMILY, shared_s=1))
     below = split(Topic("orders.vip", 60, options=TopicOptions(budget="orders.all"), family=FAMILY))
-    emq.known = await cluster.view_of([root, below], [FAMILY])
+    emq.known = await cluster.view_of([root, below], {FAMILY: buckets.BUCKETS})
     assert emq.known.units == {}
     meeting = emq.meet()
     async with Follower(meeting, "a"):
@@ -210,7 +210,7 @@ async def test_a_topic_that_is_not_awake_is_told_from_a_name_that_nobody_knows(e
             await emq(plan.plan, "order.*")
         with pytest.raises(errors.UnknownTopic, match=r"no group, .* 'orders\.acme/7'; did you mean 'orders\.acme/"):
             await emq(plan.plan, "orders.acme/7")
-        emq.known = emq.known._replace(families=[FAMILY, "new.*"])
+        emq.known = emq.known._replace(families={FAMILY: buckets.BUCKETS, "new.*": buckets.BUCKETS})
         with pytest.raises(errors.UnknownTopic, match=r"does not know 'new\.\*' yet"):
             await emq(plan.plan, "new.*")
 
@@ -258,7 +258,7 @@ async def test_a_drain_counts_the_groups_of_topics_that_move(emq: Shell) -> None
 
 
 async def test_a_family_without_topics_moves_as_buckets(emq: Shell) -> None:
-    emq.known = await cluster.view_of([], [FAMILY])
+    emq.known = await cluster.view_of([], {FAMILY: buckets.BUCKETS})
     meeting = emq.meet()
     async with Follower(meeting, "a"), Follower(meeting, "b"):
         await asyncio.sleep(8)
@@ -267,7 +267,7 @@ async def test_a_family_without_topics_moves_as_buckets(emq: Shell) -> None:
 
 
 async def test_an_order_waits_for_the_plan_that_the_leader_makes_for_hosts_with_different_handlers(emq: Shell) -> None:
-    emq.known = await cluster.view_of([split(Topic("mails", 900)), *BELOW], [FAMILY])
+    emq.known = await cluster.view_of([split(Topic("mails", 900)), *BELOW], {FAMILY: buckets.BUCKETS})
     meeting = emq.meet()
     async with (
         Follower(meeting, "a", serves=("mails",)),

@@ -212,15 +212,15 @@ async def test_a_family_is_created_twice_with_the_same_settings_only(catalog: Ca
             await catalog.families.create(other)
 
 
-async def test_a_family_that_is_planned_by_group_stays_so_with_its_topics(catalog: Catalog) -> None:
-    await catalog.families.create(family(planned="group"))
+async def test_a_family_without_buckets_stays_so_with_its_topics(catalog: Catalog) -> None:
+    await catalog.families.create(family(buckets=0))
     topic = (await catalog.families.make(["orders.a"]))["orders.a"]
     assert isinstance(topic, Topic)
     assert buckets.bucket_of(topic, 0, {}) is None
-    with pytest.raises(errors.InvalidTopic, match="planned may not change"):
-        await catalog.families.change("orders.*", {"planned": "bucket"}, {}, {})
-    with pytest.raises(errors.InvalidTopic, match="planned may not change"):
-        await catalog.update("orders.a", planned="bucket")
+    with pytest.raises(errors.InvalidTopic, match="buckets may not change"):
+        await catalog.families.change("orders.*", {"buckets": 1_024}, {}, {})
+    with pytest.raises(errors.InvalidTopic, match="buckets may not change"):
+        await catalog.update("orders.a", buckets=1_024)
 
 
 async def test_the_budget_of_a_family_is_there_and_stays(catalog: Catalog) -> None:

@@ -28,6 +28,7 @@ ALONE = ("memory", "sqlite")
 """Schemes of stores from which one host alone consumes."""
 
 NO_BUCKETS = BucketContents({})
+NO_FAMILIES: Mapping[str, int] = MappingProxyType({})
 
 
 class DatabaseView(NamedTuple):
@@ -42,7 +43,7 @@ class DatabaseView(NamedTuple):
         loads: load of each entry of the plan, as hosts offer it to the leader: of groups of no family, and of buckets.
         units: the unit of each topic that shares a budget, and no bucket.
         contents: the groups of these topics in each bucket.
-        families: names of all families.
+        families: all families, with their numbers of buckets.
     """
 
     topics: list[Topic]
@@ -53,7 +54,7 @@ class DatabaseView(NamedTuple):
     loads: Mapping[str, float] = MappingProxyType({})
     units: Units = NO_UNITS
     contents: BucketContents = NO_BUCKETS
-    families: Sequence[str] = ()
+    families: Mapping[str, int] = NO_FAMILIES
 
     @property
     def troubles(self) -> list[str]:
@@ -116,7 +117,7 @@ async def known(session: Session) -> DatabaseView:
 
 async def view_of(
     topics: Iterable[Topic],
-    families: Sequence[str] = (),
+    families: Mapping[str, int] = NO_FAMILIES,
     catalog: int = 1,
     hosts: Sequence[AgedSnapshot] = (),
 ) -> DatabaseView:
