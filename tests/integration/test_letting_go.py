@@ -97,7 +97,7 @@ async def test_what_is_being_given_back_when_the_drain_ends_is_not_given_back_tw
         await r.producer.publish("urgent", "a", priority=40)
         await asyncio.sleep(0.05)
         await host.letting_go.release(["urgent/0"], drain_s=0.1)
-        host.assignments.created([])  # the group comes back under the same epoch
+        host.assignments.created(["urgent/0"], [])  # the group comes back under the same epoch
         await until(lambda: len(seen) == 1)
         await asyncio.sleep(3)
         assert [entry.verdict for call in settles for entry in call] == [SlotVerdict.RETRY, SlotVerdict.ACK]
