@@ -113,7 +113,7 @@ MUTANTS = (
         "A",
         "each topic that a first publish makes changes the offer, so the leader plans again",
         "emq/host/group_quotas.py",
-        "self.is_new = self.is_new or buckets.load_of(before + load) != buckets.load_of(before)",
+        "self.is_new = self.is_new or buckets.load_of(after, count) != buckets.load_of(before, count)",
         "self.is_new = True",
         "tests/unit/test_buckets.py::test_a_topic_of_a_family_moves_into_its_buckets_and_changes_no_offer",
     ),

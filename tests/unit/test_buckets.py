@@ -69,10 +69,11 @@ def test_names_tell_buckets_from_groups_and_name_their_family() -> None:
 
 @pytest.mark.parametrize(
     ("family_qps", "load"),
-    [(0, 2**-10), (1, 2**-10), (1.001, 2**-9), (1_000, 1), (1_024, 1), (1_025, 2), (30_000, 32)],
+    [(0, 2**-10), (1, 2**-10), (1.1, 2**-9.75), (1_000, 1), (1_024, 1), (1_200, 2**0.25), (30_000, 2**4.75)],
 )
-def test_the_load_of_a_bucket_is_its_share_rounded_up_to_a_power_of_two(family_qps: float, load: float) -> None:
+def test_the_load_of_a_bucket_is_its_share_in_steps_of_a_fifth(family_qps: float, load: float) -> None:
     assert buckets.load_of(family_qps) == load
+    assert buckets.load_of(family_qps / 16, 64) == load
 
 
 # ----------------------------------------------------------------------------------------------------------- the quotas
@@ -157,16 +158,16 @@ async def test_a_topic_of_a_family_moves_into_its_buckets_and_changes_no_offer(c
     assert catalog.alone() == {"plain/0": 50, "plain/1": 50}
 
 
-async def test_the_load_of_a_family_changes_the_offer_only_when_it_doubles_or_halves(catalog: Catalog) -> None:
-    await catalog.change(*(topic(f"f.{i}", 50, family="f.*") for i in range(11)))  # 550 / 1,024
+async def test_the_load_of_a_family_changes_the_offer_only_by_steps_of_a_fifth(catalog: Catalog) -> None:
+    await catalog.change(*(topic(f"f.{i}", 50, family="f.*") for i in range(19)))  # 950 / 1,024
     assert (catalog.offers(), catalog.loads()) == (True, {"f.*": {1.0}, "g.*": {buckets.LEAST_LOAD}})
-    await catalog.change(*(topic(f"f.{i}", 50, family="f.*") for i in range(11, 20)))  # 1,000 / 1,024
+    await catalog.change(*(topic(f"f.{i}", 50, family="f.*") for i in range(19, 22)))  # 1,100 / 1,024
     assert (catalog.offers(), catalog.loads()["f.*"]) == (False, {1.0})
-    await catalog.change(topic("f.20", 50, family="f.*"))
-    assert (catalog.offers(), catalog.loads()["f.*"]) == (True, {2.0})
-    await catalog.change(topic("f.20", 10, family="f.*"))
+    await catalog.change(topic("f.22", 50, family="f.*"))
+    assert (catalog.offers(), catalog.loads()["f.*"]) == (True, {2**0.25})
+    await catalog.change(topic("f.22", 10, family="f.*"))
     assert (catalog.offers(), catalog.loads()["f.*"]) == (True, {1.0}), "one of its topics was given less"
-    await catalog.change(gone=tuple(f"f.{i}" for i in range(21)))
+    await catalog.change(gone=tuple(f"f.{i}" for i in range(23)))
     assert (catalog.offers(), catalog.loads()["f.*"]) == (True, {buckets.LEAST_LOAD})
 
 
@@ -180,7 +181,7 @@ async def test_a_topic_that_grows_and_shrinks_moves_the_groups_that_come_and_go(
     load = catalog.loads()["f.*"]
     await catalog.change(topic("f.a", 50, family="f.*"))
     assert catalog.moved() == {group: None for group in ten if group != "f.a/0"}
-    assert catalog.loads()["f.*"] == {0.0625} != load, "the groups that went took their loads with them"
+    assert catalog.loads()["f.*"] == {buckets.load_of(50)} != load, "the groups that went took their loads with them"
 
 
 async def test_a_topic_deleted_and_made_again_within_one_look_is_where_it_belongs(catalog: Catalog) -> None:
