@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 import emq
 import emq_servers as servers
 from emq.database import levels, tables
-from emq.observe import upgrading
 from emq.runtime import errors
 from emq.topics import row_codec
 from emq_cli import cluster as cluster_views
+from emq_cli import feature_level
 from emq_cli.commands import app as cli
 from support import level_host_process
 from support.emq_shell import opened, shell
@@ -123,15 +123,15 @@ async def test_a_host_that_joins_in_the_moment_of_a_raise_takes_it_back(
     await r.topic("orders", 10)
     seen = iter([{"new": 2}, {"new": 2, "old": 1}])
 
-    async def hosts() -> upgrading.Levels:
+    async def hosts() -> feature_level.Levels:
         return next(seen)
 
     monkeypatch.setattr(levels, "LEVEL", 2)
     with pytest.raises(errors.WrongState, match="old"):
-        await upgrading.upgrade(r.db, "online", 2, hosts)
+        await feature_level.upgrade(r.db, "online", 2, hosts)
     assert await r.db.run(lambda c: levels.current(c, "online")) == 1
     with pytest.raises(errors.InvalidSettings, match="levels 1 to 2, not 3"):
-        await upgrading.upgrade(r.db, "online", 3, hosts)
+        await feature_level.upgrade(r.db, "online", 3, hosts)
 
 
 class Hosts:
@@ -142,7 +142,7 @@ class Hosts:
         self._level = level
         self._then = then
 
-    async def __call__(self) -> upgrading.Levels:
+    async def __call__(self) -> feature_level.Levels:
         self.looks += 1
         if self.looks == 2:
             await self._then()
@@ -164,9 +164,9 @@ async def test_while_a_raise_is_announced_no_older_host_joins_and_nothing_newer_
 
     hosts = Hosts(2, join)
     monkeypatch.setattr(levels, "LEVEL", 2)
-    assert await upgrading.upgrade(r.db, "online", 2, hosts) == 1
+    assert await feature_level.upgrade(r.db, "online", 2, hosts) == 1
     assert await r.db.run(lambda c: levels.join(c, "online")) == 2
-    assert (hosts.looks, await upgrading.upgrade(r.db, "online", 2, hosts)) == (2, 2)
+    assert (hosts.looks, await feature_level.upgrade(r.db, "online", 2, hosts)) == (2, 2)
 
 
 async def test_of_two_raises_at_once_one_that_is_taken_back_fails_the_other(
@@ -175,17 +175,17 @@ async def test_of_two_raises_at_once_one_that_is_taken_back_fails_the_other(
     await r.topic("orders", 10)
     seen = iter([{"new": 2}, {"new": 2, "old": 1}])
 
-    async def another() -> upgrading.Levels:
+    async def another() -> feature_level.Levels:
         return next(seen)
 
     async def fail() -> None:
         with pytest.raises(errors.WrongState, match="old"):
-            await upgrading.upgrade(r.db, "online", 2, another)
+            await feature_level.upgrade(r.db, "online", 2, another)
 
     hosts = Hosts(2, fail)
     monkeypatch.setattr(levels, "LEVEL", 2)
     with pytest.raises(errors.WrongState, match="somebody else has withdrawn the raise to feature level 2"):
-        await upgrading.upgrade(r.db, "online", 2, hosts)
+        await feature_level.upgrade(r.db, "online", 2, hosts)
     assert await r.db.run(lambda c: levels.current(c, "online")) == 1
 
 
@@ -196,7 +196,7 @@ async def test_of_two_raises_at_once_the_later_one_counts_and_the_other_says_so(
     hosts = Hosts(3, lambda: r.db.run(lambda c: levels.announce(c, "online", 3)))
     monkeypatch.setattr(levels, "LEVEL", 3)
     with pytest.raises(errors.WrongState, match="somebody else raises it to level 3; see: emq upgrade"):
-        await upgrading.upgrade(r.db, "online", 2, hosts)
+        await feature_level.upgrade(r.db, "online", 2, hosts)
     assert await r.db.run(lambda c: (levels.current(c, "online"), levels.announced(c, "online"))) == (1, 3)
 
 
@@ -211,7 +211,7 @@ async def test_a_raise_that_fails_half_way_keeps_no_older_host_from_joining(r: R
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(levels, "LEVEL", 2)
         with pytest.raises(type(failure)):
-            await upgrading.upgrade(r.db, "online", 2, hosts)
+            await feature_level.upgrade(r.db, "online", 2, hosts)
     assert hosts.looks == 2
     assert await r.db.run(lambda c: levels.join(c, "online")) == 1
 
@@ -225,7 +225,7 @@ async def test_a_raise_that_loses_its_database_says_that_it_may_stay_announced(
     with pytest.raises(
         errors.DatabaseUnavailable, match=r"raise to feature level 2 may stay announced, .* see: emq upgrade"
     ):
-        await upgrading.upgrade(r.db, "online", 2, hosts)
+        await feature_level.upgrade(r.db, "online", 2, hosts)
 
 
 def test_the_command_shows_a_raise_that_was_interrupted_and_how_to_end_it(

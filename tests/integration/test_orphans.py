@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 import emq
 from emq.host import orphan_watch
-from emq.observe import adoption
 from emq.observe.admin import Admin
 from emq.offsets import orphans
 from emq.runtime import errors
 from emq.storage.slot_store import SlotKind
 from emq.topics.model import Topic, split
+from emq_cli import adoption
 from emq_cli.commands import app as cli
 from support.waiting import until
 

@@ -49,7 +49,7 @@ async def orphans(
         raise typer.BadParameter("adopt a topic or purge it", param_hint="--purge")
     if adopt and not qps:
         raise typer.BadParameter("say how many starts a second the topic may make", param_hint="--qps")
-    from emq.observe import adoption
+    from emq_cli import adoption
 
     async with session.app() as opened:
         if adopt:

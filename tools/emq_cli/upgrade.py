@@ -25,9 +25,8 @@ async def upgrade(
     """
     from emq.allocation import cluster_view
     from emq.database import Database, levels
-    from emq.observe import upgrading
     from emq.runtime import errors
-    from emq_cli import cluster
+    from emq_cli import cluster, feature_level
 
     environment = str(session.settings.environment)
 
@@ -44,7 +43,7 @@ async def upgrade(
     database = await Database.open(session.settings.database_url, create=False)
     try:
         if level is not None:
-            before = await upgrading.upgrade(database, environment, level, hosts)
+            before = await feature_level.upgrade(database, environment, level, hosts)
             now = max(before, level)
             text = f"the {environment} environment is at feature level {now}" + (f", before {before}" * (now > before))
             session.say(text, {"environment": environment, "level": now, "before": before})
@@ -53,7 +52,7 @@ async def upgrade(
         found = await hosts()
     finally:
         await database.close()
-    most = upgrading.highest(found)
+    most = feature_level.highest(found)
     session.show(
         {"environment": environment, "level": now, "announced": soon, "highest": most, "hosts": found},
         lambda: "\n".join(
