@@ -34,6 +34,7 @@ from emq.host.statistics import HostStatistics
 from emq.host.surroundings import Services, Storage
 from emq.host.throttles import Throttles
 from emq.host.watched_tenants import WatchedTenants
+from emq.offsets.forgetting import Forgetting
 from emq.runtime import errors, patience
 from emq.runtime.guard import Guard
 from emq.topics.passages import PassageStore
@@ -90,14 +91,15 @@ class Host:
         passages = PassageStore(checkpoints.database, checkpoints.environment, checkpoints.stores)
         self.passage = PassageLoop(store, passages, storage.catalog, ownership, context)
         self.retirement = Retirement(storage.catalog, store, checkpoints, ownership.changing, clock)
-        self.orphans = OrphanWatch(store, storage.catalog, ownership.topics, self.membership)
+        forgetting = Forgetting(store, storage.catalog, clock, services.trail)
+        self.orphans = OrphanWatch(store, storage.catalog, ownership.topics, self.membership, forgetting)
         self.catalog = CatalogLoop(storage, self.membership, ownership, self.orphans, options.catalog_poll_s)
         queues, groups, broken = ownership.queues, ownership.groups, self.guard.broken.total
         self.waker = Waker(store, queues, groups, self.work.readiness, context, broken, self.catalog.told)
         self.assignments = Assignments(
             self.membership, ownership, self.letting_go, self.catalog, clock, options.drain_s
         )
-        self.sleeping = Sleeping(storage, ownership.changing, self.catalog, self.assignments, clock)
+        self.sleeping = Sleeping(storage, ownership.changing, self.catalog, self.assignments, forgetting, clock)
         self.running = self.assignments.ready
         reports.connect(self.work, self.assignments, self.passage, self.throttles, self.guard)
 

@@ -34,7 +34,7 @@ from typing import NamedTuple, Protocol
 
 from emq.storage.lane_store import LaneStore
 from emq.storage.log_store import LogStore
-from emq.storage.slot_store import SortedStore
+from emq.storage.slot_store import Slot, SortedStore
 
 
 class Holding(NamedTuple):
@@ -43,6 +43,22 @@ class Holding(NamedTuple):
     queues: Sequence[str]
     lanes: Sequence[str]
     slots: Sequence[str]
+
+
+class Ended(NamedTuple):
+    """A group of a topic that is gone, and all that a store may still know of the group.
+
+    Attributes:
+        lane: the name of the group and of its lane.
+        queues: the names of its queues.
+        slot: of a sorted topic; else None.
+        mark: a number of the caller alone, from -2^48 to -2.
+    """
+
+    lane: str
+    queues: Sequence[str]
+    slot: Slot | None
+    mark: int
 
 
 class Store(Protocol):
@@ -56,6 +72,14 @@ class Store(Protocol):
 
     A store may have a method `async holding() -> Holding`, which looks at all that it has. Otherwise EMQ cannot find
     messages of topics that the catalog does not know.
+
+    A store may have a method `async forget(ended) -> Sequence[Sequence[int] | Failure | None]`, which takes two calls
+    to drop all that the store knows of the groups `ended`. It leaves a group as it is if a queue, the lane or the slot
+    holds something or is open. The first call writes the caller's mark in place of the group's epoch, which keeps
+    nobody out; a read, claim or recovery of an owner replaces the mark. The second call drops the group if the mark is
+    still there. Then the queues are unused ones: open, and with offsets that begin again. The answer for each group is
+    where its queues ended, None if the group stays. Without this method, a store keeps some hundred bytes of each name
+    that ever had a topic.
 
     Attributes:
         shared: True if several host processes may use the store at once.

@@ -70,16 +70,9 @@ class CatalogChange:
         self.rows.families.count(new, 1)
         return [changing.created(topic, now_s) for topic in new], named
 
-    def before_ms(self, age_s: float) -> int:
-        """Return a version that was not yet given out `age_s` seconds ago, or was the last one then.
-
-        Versions are at least the time in milliseconds; changes may count them up faster, which makes rows look younger.
-        """
-        return int((self.now_s - age_s) * 1000)
-
     def bury(self, topics: Sequence[Topic]) -> None:
         """Delete topics; see `TopicRows.bury`."""
-        self.rows.bury(self.version, [topic.name for topic in topics], self.now_s)
+        self.rows.bury(self.version, topics, self.now_s)
         self.rows.families.count([topic for topic in topics if not topic.asleep_s], -1)
 
     def sleep(self, topics: Sequence[Topic]) -> None:

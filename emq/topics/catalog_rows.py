@@ -145,31 +145,35 @@ class TopicRows:
         """
         return {row.name: row.version for row in self._named(names) if row.live != tables.TOMBSTONE}
 
-    def drop_buried(self, before: int, limit: int) -> int:
-        """Drop rows of topics that were deleted before a version, the oldest first; return their number.
+    def buried_before(self, before: int, limit: int) -> dict[str, str]:
+        """Return the texts of rows of topics that were deleted before a version, the oldest first."""
+        query = sa.select(_table.c.name, _table.c.body).where(self._old(before)).order_by(_table.c.version).limit(limit)
+        return {row.name: row.body for row in self.connection.execute(query)}
+
+    def drop_buried(self, before: int, names: Sequence[str]) -> None:
+        """Drop rows of topics that were deleted before a version, and are not there again.
 
         Whoever follows the catalog from before the last of these deletions cannot learn of them any more; see
         `TopicChanges`.
         """
-        old = sa.and_(
-            _table.c.environment == self._environment, _table.c.live == tables.TOMBSTONE, _table.c.version < before
-        )
-        query = sa.select(_table.c.name, _table.c.version).where(old).order_by(_table.c.version).limit(limit)
-        rows = self.connection.execute(query).all()
-        names = [row.name for row in rows]
         for start in range(0, len(names), AT_ONCE):
-            self.connection.execute(sa.delete(_table).where(old, _table.c.name.in_(names[start : start + AT_ONCE])))
-        if rows:
-            self.changes.forget(rows[-1].version)
-        return len(names)
+            old = sa.and_(self._old(before), _table.c.name.in_(names[start : start + AT_ONCE]))
+            last = self.connection.execute(sa.select(sa.func.max(_table.c.version)).where(old)).scalar()
+            if last is not None:
+                self.connection.execute(sa.delete(_table).where(old))
+                self.changes.forget(last)
 
-    def bury(self, version: int, names: Sequence[str], now_s: float) -> None:
+    def bury(self, version: int, topics: Sequence[Topic], now_s: float) -> None:
         """Mark topics' rows as deleted at `now_s`, and drop the topics' passages."""
-        grave = {"body": row_codec.grave(now_s), "live": tables.TOMBSTONE, "version": version, "deleted_at": version}
-        for start in range(0, len(names), AT_ONCE):
-            rows = sa.update(_table).where(self._live(), _table.c.name.in_(names[start : start + AT_ONCE]))
-            self.connection.execute(rows.values(grave))
-        self.drop_passages(names)
+        graves: dict[str, list[str]] = {}
+        for topic in topics:
+            graves.setdefault(row_codec.grave(now_s, topic), []).append(topic.name)
+        for body, names in graves.items():
+            grave = {"body": body, "live": tables.TOMBSTONE, "version": version, "deleted_at": version}
+            for start in range(0, len(names), AT_ONCE):
+                rows = sa.update(_table).where(self._live(), _table.c.name.in_(names[start : start + AT_ONCE]))
+                self.connection.execute(rows.values(grave))
+        self.drop_passages([topic.name for topic in topics])
 
     def drop_passages(self, names: Sequence[str]) -> None:
         """Drop the passages of topics, on all stores."""
@@ -183,6 +187,12 @@ class TopicRows:
     def _live(self) -> sa.ColumnElement[bool]:
         """Return the condition for rows of topics that exist, awake or asleep."""
         return sa.and_(_table.c.environment == self._environment, _table.c.live > tables.TOMBSTONE)
+
+    def _old(self, before: int) -> sa.ColumnElement[bool]:
+        """Return the condition for rows of topics that were deleted before a version."""
+        return sa.and_(
+            _table.c.environment == self._environment, _table.c.live == tables.TOMBSTONE, _table.c.version < before
+        )
 
     def _naming(self, budget: str) -> list[str]:
         """Return the names of the topics that name a topic as their budget, in order."""

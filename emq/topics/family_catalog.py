@@ -26,7 +26,7 @@ BURIED_S = 600.0
 first two seconds needs it for its cap; whoever follows the catalog more slowly than this reads all of it again."""
 
 MOST_DROPPED = 2_000
-"""Most such rows dropped in one transaction."""
+"""Most such rows read, and dropped, in one transaction."""
 
 
 class Rows(Protocol):
@@ -260,16 +260,17 @@ class FamilyCatalog:
             topics = row_codec.readable_ones(change.rows.bodies(same).items())
             end(change, [*topics.values()])
             also(change.rows.connection, [*topics.values()])
-            change.rows.drop_buried(change.before_ms(BURIED_S), MOST_DROPPED)
             return set(topics)
 
         return await self._rows.write_rows(run) if versions else set()
 
-    async def drop_buried(self) -> int:
-        """Drop rows of topics that were deleted more than `BURIED_S` ago; return their number."""
-        return await self._rows.write_rows(
-            lambda change: change.rows.drop_buried(change.before_ms(BURIED_S), MOST_DROPPED)
-        )
+    async def buried(self, now_s: float) -> dict[str, str]:
+        """Return names and rows of topics that were deleted more than `BURIED_S` ago, at most `MOST_DROPPED`."""
+        return await self._rows.read_rows(lambda rows: rows.buried_before(_before(now_s), MOST_DROPPED))
+
+    async def drop_buried(self, now_s: float, names: Sequence[str]) -> None:
+        """Drop those of these rows that nobody has written since `buried` returned them for the same time."""
+        await self._rows.write_rows(lambda change: change.rows.drop_buried(_before(now_s), names))
 
     async def awaken(self, name: str) -> Topic | None:
         """Let whoever is about to put a topic to sleep know that it is needed; return the topic.
@@ -285,6 +286,14 @@ class FamilyCatalog:
             return topic
 
         return await self._rows.write_rows(awaken)
+
+
+def _before(now_s: float) -> int:
+    """Return a version that was not yet given out `BURIED_S` ago, or was the last one then.
+
+    Versions are at least the time in milliseconds; changes may count them up faster, which makes rows look younger.
+    """
+    return int((now_s - BURIED_S) * 1000)
 
 
 def members(rows: TopicRows, name: str) -> list[Topic]:

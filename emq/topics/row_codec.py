@@ -131,9 +131,22 @@ _ABSENT: tuple[tuple[str, Any], ...] = (
 _DEFAULT = Topic("default", 1.0)
 
 
-def grave(deleted_s: float) -> str:
-    """Return the row of a deleted topic, which holds the time of the deletion in seconds of the environment's time."""
-    return msgspec.json.encode({"deleted_s": deleted_s}).decode()
+def grave(deleted_s: float, topic: Topic) -> str:
+    """Return the row of a deleted topic: the time of the deletion in seconds of the environment's time, and its shape.
+
+    Topics of equal shape have equal rows.
+    """
+    options = {"merge": topic.options.merge} if topic.is_sorted else {}
+    shape = {"qps": 1.0, "priorities": topic.priorities, "groups": topic.groups, "kind": topic.kind, "options": options}
+    return msgspec.json.encode({"deleted_s": deleted_s, "shape": shape}).decode()
+
+
+def shape(name: str, body: str) -> Topic | None:
+    """Return a topic with the queues, lanes and slots of a deleted one; None for a row that does not tell them."""
+    try:
+        return msgspec.convert({**_read(body)["shape"], "name": name}, Topic)
+    except (*DAMAGED, KeyError):
+        return None
 
 
 def deleted_s(body: str) -> float:

@@ -18,6 +18,7 @@ RETRIED: Final = "retried"
 RETURNED: Final = "returned"
 DEAD: Final = "dead"
 LOST: Final = "lost"
+FORGOTTEN: Final = "forgotten"
 SKIPPED: Final = "skipped"
 DROPPED: Final = "dropped"
 DOUBTED: Final = "doubted"
@@ -174,6 +175,10 @@ class Lost(Range, frozen=True):
 
     The owner knew of messages below `until`. The store gives out offsets from `offset` on again.
     """
+
+
+class Forgotten(Range, frozen=True):
+    """The store forgot the empty queue of a topic that ended long ago. It gives out offsets from `offset` on again."""
 
 
 class Recalled(GroupRecord, frozen=True):

@@ -26,7 +26,7 @@ LEAP_US: Final = 100_000
 
 _ENDS: Final = (events.SETTLED, events.RETRIED, events.RETURNED, events.DEAD)
 _DELIVERIES: Final = (events.STARTED, *_ENDS)
-_RANGES: Final = (events.SKIPPED, events.DROPPED, events.LOST)
+_RANGES: Final = (events.SKIPPED, events.DROPPED, events.LOST, events.FORGOTTEN)
 _MESSAGES: Final = (
     *_DELIVERIES,
     *(events.PUBLISHED, events.MERGED, events.DOUBTED, events.RECALLED, events.REPLAYED),

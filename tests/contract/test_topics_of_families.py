@@ -267,10 +267,13 @@ async def test_rows_of_topics_that_slept_go_and_who_follows_the_catalog_slowly_r
     assert await place.sleep(*names) == set(names)
     changes = await place.catalog.changes_of(version)
     assert (sorted(changes.deleted), changes.all) == (sorted(names), False)
-    assert await place.catalog.families.drop_buried() == 0
+    now_s = SystemClock().now()
+    assert await place.catalog.families.buried(now_s) == {}
     slept = await place.catalog.version()
     monkeypatch.setattr("emq.topics.family_catalog.BURIED_S", -3600.0)
-    assert await place.catalog.families.drop_buried() == len(names)
+    assert (await place.catalog.families.buried(now_s)).keys() == set(names)
+    await place.catalog.families.drop_buried(now_s, names)
+    assert await place.catalog.families.buried(now_s) == {}
     assert (await place.catalog.changes_of(version)).all
     assert (await place.catalog.changes_since(version)).all
     assert not (await place.catalog.changes_since(0)).all

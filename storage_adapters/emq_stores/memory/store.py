@@ -11,7 +11,7 @@ from emq.runtime.environment import Environment
 from emq.storage.lane_store import LaneStore
 from emq.storage.log_store import LogStore
 from emq.storage.slot_store import SortedStore
-from emq.storage.store import Holding
+from emq.storage.store import Ended, Holding
 from emq_stores.memory.lane_store import MemoryLanes
 from emq_stores.memory.log_store import MemoryLog
 from emq_stores.memory.slot_store import MemorySorted
@@ -62,6 +62,10 @@ class MemoryStore:
             [name for name, lane in world.lanes.items() if lane.bodies],
             [name for name, slot in world.sorted.items() if slot.waiting or slot.prepared or slot.dead],
         )
+
+    async def forget(self, ended: Sequence[Ended]) -> Sequence[Sequence[int] | None]:
+        """See `emq.storage.store.Store`."""
+        return [self._world.forget(each) for each in ended]
 
     async def close(self) -> None:
         """See `Store.close`. A shared world lives on."""

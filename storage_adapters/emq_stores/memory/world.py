@@ -16,6 +16,7 @@ from emq.runtime.clock import Clock, SystemClock
 from emq.storage.lane_store import AHEAD_S, MOST_TAKEN, TAKEN_S, EntryState, LaneClaim
 from emq.storage.log_store import fresh_places, new_incarnation
 from emq.storage.marks import Mark, digest
+from emq.storage.store import Ended
 from emq_stores import refusals
 from emq_stores.memory.slot_members import SortedSlot
 from emq_stores.memory.wakeups import Wakeups
@@ -257,6 +258,33 @@ class World:
             known[id_] = now_ms + for_ms
         while known and next(iter(known.values())) <= now_ms:
             del known[next(iter(known))]
+
+    def forget(self, ended: Ended) -> Sequence[int] | None:
+        """Forget a group; see `emq.storage.store.Store`."""
+        lane, address = self.lanes.get(ended.lane), "" if ended.slot is None else ended.slot.address
+        queues = [self.queues.get(name) for name in ended.queues]
+        slot = self.sorted.get(address[:-1])
+        is_idle = ended.lane in self.sealed and (lane is None or not lane.bodies)
+        is_idle &= all(queue is not None and queue.sealed and not queue.held() for queue in queues)
+        if address:
+            is_idle &= address in self.sealed
+            is_idle &= slot is None or not (slot.waiting or slot.prepared or slot.dead)
+        if not is_idle:
+            return None
+        is_marked = self._epochs.get(ended.lane) == ended.mark and (slot is None or slot.epoch == ended.mark)
+        if not is_marked:
+            self._epochs[ended.lane] = ended.mark
+            if slot is not None:
+                slot.epoch = ended.mark
+            return None
+        for name in ended.queues:
+            self.armed.pop(name, None)
+            self.queues.pop(name)
+        for known in (self.lanes, self.alarms, self.taken, self.remembered, self._epochs):
+            known.pop(ended.lane, None)
+        self.sorted.pop(address[:-1], None)
+        self.sealed.difference_update((ended.lane, address))
+        return [queue.tail for queue in queues if queue is not None]
 
     def queue(self, name: str) -> Queue:
         queue = self.queues.get(name)

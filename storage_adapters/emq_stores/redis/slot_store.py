@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from emq.runtime import errors
 from emq.runtime.clock import Clock, SystemClock
+from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.slot_store import (
     PAGE_BYTES,
@@ -227,6 +228,24 @@ class RedisSorted:
                     answers[place] = SlotState(waiting, due, prepared, dead, next_score, oldest_ms, resting)
 
         await each_part(self._together(list(enumerate(slots)), lambda s: s[1]), together, unserved(answers))
+        raise_if_none_was_served(answers)
+        return answers
+
+    async def forget(self, ended: Sequence[tuple[Slot, int]]) -> list[bool | Failure]:
+        """Forget slots of topics that are gone, each under a mark; see `Store`. Return whether each is forgotten."""
+        answers: list[Any] = [None] * len(ended)
+
+        async def together(whole: Sequence[tuple[int, tuple[Slot, int]]]) -> None:
+            left = unanswered(whole, answers)
+            for start in range(0, len(left), SLOTS):
+                part = left[start : start + SLOTS]
+                keys = [key for _, (slot, _) in part for key in self._keys(slot).everything]
+                marks = [mark for _, (_, mark) in part]
+                replies = await self._server.run("slot_forget", keys, [len(EVERY_KIND), *marks])
+                for (place, _), reply in zip(part, replies, strict=True):
+                    answers[place] = reply == 1
+
+        await each_part(self._together(list(enumerate(ended)), lambda e: e[1][0]), together, unserved(answers))
         raise_if_none_was_served(answers)
         return answers
 

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from typing import NamedTuple
 
 from emq.runtime.clock import Clock
-from emq.storage.store import Holding
+from emq.storage.answers import Failure
+from emq.storage.store import Ended, Holding
 from emq_stores.redis.damage import Scripts
+from emq_stores.redis.forgetting import forgotten
 from emq_stores.redis.held_names import held
 from emq_stores.redis.keys import EVERYBODY, Shard
 from emq_stores.redis.lane_store import RedisLanes
@@ -51,7 +53,7 @@ class RedisStore:
         max_queue_qps: float | None = None,
     ) -> None:
         server, shards, instance, place = location
-        self._server, self._environment = server, shards[0].environment
+        self._server, self._shards, self._environment = server, shards, shards[0].environment
         self._wakeups = wakeups
         self._everybody = shards[0].channel(EVERYBODY)
         self._disconnect = disconnect
@@ -74,6 +76,10 @@ class RedisStore:
     async def holding(self) -> Holding:
         """See `emq.storage.store.Store`."""
         return await held(self._server, self._environment)
+
+    async def forget(self, ended: Sequence[Ended]) -> Sequence[Sequence[int] | Failure | None]:
+        """See `emq.storage.store.Store`."""
+        return await forgotten(self._server, self._shards, self.sorted, ended)
 
     async def close(self) -> None:
         if not self._closed:

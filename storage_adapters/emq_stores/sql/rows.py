@@ -164,6 +164,12 @@ class KnownRows:
             transaction.rows("queues_add", names=with_groups, incarnation=new_incarnation())
             self._remember(self._queues, names)
 
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget names whose rows a transaction drops. Other instances find out, and make the rows anew."""
+        for name in names:
+            self._groups.discard(name)
+            self._queues.discard(name)
+
     def _remember(self, known: set[str], names: list[str]) -> None:
         """Remember names. If there are too many, forget all: names in use are soon remembered again."""
         if len(known) + len(names) > KNOWN:

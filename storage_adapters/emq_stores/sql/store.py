@@ -12,11 +12,13 @@ import sqlalchemy as sa
 from emq.database import statements, urls
 from emq.runtime.clock import Clock
 from emq.runtime.environment import Environment
+from emq.storage.answers import Failure
 from emq.storage.durability import Durability
-from emq.storage.store import Holding
+from emq.storage.store import Ended, Holding
 from emq_stores.refusals import queue_cap
 from emq_stores.sql import hostlock, listen
 from emq_stores.sql.backend import PACKAGE, Backend, StoreDatabase, Transaction
+from emq_stores.sql.forgetting import forgotten
 from emq_stores.sql.lane_store import SqlLanes
 from emq_stores.sql.log_store import SqlLog
 from emq_stores.sql.rows import KnownRows
@@ -36,6 +38,7 @@ class SqlStore:
 
     def __init__(self, backend: Backend, environment: Environment, max_queue_qps: float | None) -> None:
         known = KnownRows()
+        self._known = known
         self.log = SqlLog(backend, known, max_queue_qps)
         self.lanes = SqlLanes(backend, known)
         self.sorted = SqlSorted(backend, known)
@@ -101,6 +104,14 @@ class SqlStore:
             return Holding(queues, lanes, [name[:-1] for name in groups if name.endswith("/")])
 
         return await self._backend.run(look, read_only=True)
+
+    async def forget(self, ended: Sequence[Ended]) -> Sequence[Sequence[int] | Failure | None]:
+        """See `emq.storage.store.Store`."""
+
+        def forget(transaction: Transaction, some: Sequence[Ended]) -> Sequence[Sequence[int] | None]:
+            return forgotten(transaction, self._known, some)
+
+        return await self._backend.of_each("forget group", ended, lambda each: each.lane, forget)
 
     async def close(self) -> None:
         """See `Store.close`."""
