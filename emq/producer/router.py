@@ -255,7 +255,8 @@ class Router:
         self._checked_at = _now_s()
         changes = await self._changes()
         known = [name for name in (self._routes if changes.all else changes.changed) if name in self._routes]
-        await self._learn(known, frozenset(changes.deleted))
+        # Not even the store may know where the queues of a topic ended that was deleted long ago.
+        await self._learn(known, frozenset(known if changes.all else changes.deleted))
         self._version = changes.version
         self._seen()
         found = {name: route for name in wanted if (route := self._routes.get(name)) is not None}

@@ -15,14 +15,18 @@ import sqlalchemy as sa
 import emq
 from emq.allocation.membership import LoneMembership
 from emq.database import tables
-from emq.host import sleeping
+from emq.fetcher.readiness import SWEEP_S
+from emq.host import orphan_watch, sleeping
 from emq.observe.families import Families
+from emq.producer import Producer
 from emq.runtime import errors
-from emq.storage.log_store import Put
+from emq.storage.lane_store import LaneSettle, LaneVerdict
+from emq.storage.log_store import Put, Trim
 from emq.storage.message import Message
+from emq.storage.store import Ended
 from emq.topics.families import Family
 from emq.topics.family_catalog import BURIED_S
-from emq.topics.model import State, Topic, TopicOptions
+from emq.topics.model import Kind, State, Topic, TopicOptions
 from emq_stores.memory import MemoryStore
 from support.rig import Rig, Seen, starts_per_second
 from support.virtual import virtual
@@ -350,6 +354,111 @@ async def test_a_host_starts_nothing_of_a_topics_next_life_before_it_knows_of_it
         await asyncio.sleep(SOON_S)
     assert seen.payloads == [b"1", b"2"]
     assert seen.deliveries[1].started_us >= begun[0] * 1_000_000
+
+
+def left(r: Rig) -> dict[str, set[str]]:
+    """Return the names below the family that the store still knows, by place."""
+    found = {place: {name for name in value if name.startswith("f.")} for place, value in r.world._stored().items()}
+    return {place: names for place, names in found.items() if names}
+
+
+@pytest.mark.parametrize("kind", ["log", "priority"])
+async def test_a_name_that_slept_leaves_nothing_and_comes_again_as_a_new_one(
+    r: Rig, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    options = TopicOptions(idle_s=IDLE_S, merge="content" if kind == "log" else "key")
+    await Families(r.catalog, r.admin).create(Family(Topic("f.*", 120.0, kind=Kind(kind), options=options)))
+    seen, names = Seen(), [f"f.{i}" for i in range(5)]
+    idle = Producer(r.store, r.catalog, clock=r.clock)  # does not hear for long that the topics ended
+    expected: list[bytes] = []
+    async with r.consuming(seen):
+        for life in range(3):
+            for n, producer in enumerate((idle, r.producer)):
+                for name in names:
+                    for i in range(3):
+                        body = f"{name} {life} {n} {i}"
+                        key, priority = (None, None) if kind == "log" else (body, 20)
+                        await producer.publish(name, body.encode(), merge_key=key, priority=priority)
+                        expected.append(body.encode())
+            await asyncio.sleep(SOON_S)
+            assert left(r)
+            await asyncio.sleep(BURIED_S + 2 * sleeping.FORGET_S)
+            assert (left(r), await rows(r)) == ({}, 0)
+    assert sorted(seen.payloads) == sorted(expected)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert idle.shrunk == 0
+
+
+@pytest.mark.parametrize("at", range(5))
+@pytest.mark.parametrize("awaits", [True, False])
+async def test_a_name_that_comes_again_while_it_is_forgotten_loses_nothing(
+    r: Rig, caplog: pytest.LogCaptureFixture, at: int, awaits: bool
+) -> None:
+    """Before and between the steps of `emq.offsets.forgetting`; with or without a host that has it by the next step."""
+    await family(r)
+    seen, calls = Seen(), list[str]()
+    async with r.consuming(seen) as host:
+
+        def interrupted(whole: Any, name: str) -> None:
+            found = getattr(whole, name)
+
+            async def call(*args: Any) -> Any:
+                calls.append(name)
+                if len(calls) == at + 1:
+                    await r.producer.topic("f.x")
+                    if awaits:
+                        await asyncio.sleep(2)
+                        await r.producer.publish_many("f.x", [b"1"] * 10)
+                        await asyncio.sleep(2)
+                return await found(*args)
+
+            setattr(whole, name, call)
+
+        await r.producer.publish_many("f.x", [b"0"] * 3)
+        await asyncio.sleep(SOON_S)
+        assert await names(r) == []
+        for name in ("buried", "drop_buried"):
+            interrupted(r.catalog.families, name)
+        interrupted(host.sleeping._store, "forget")
+        while len(calls) <= at:
+            await asyncio.sleep(1)
+        await r.producer.publish_many("f.x", [b"2"] * 10)
+        await asyncio.sleep(3)
+        assert Counter(seen.payloads) == {b"0": 3, b"2": 10} | ({b"1": 10} if awaits else {})
+        await asyncio.sleep(SOON_S + BURIED_S + 4 * sleeping.FORGET_S)
+        assert left(r) == {}
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_host_that_has_a_queue_which_is_forgotten_after_all_reads_it_from_its_beginning(r: Rig) -> None:
+    """No host has such a queue; but should one have it, its place in the queue is wrong, and it reads all again."""
+    await family(r, idle_s=None)
+    seen = Seen()
+    async with r.consuming(seen):
+        await r.producer.publish_many("f.x", [b"0"] * 4)
+        await asyncio.sleep(2)
+        topic = await r.catalog.get("f.x")
+        store = MemoryStore(r.world)
+        await store.log.trim([Trim(queue, 99, None, seal=True) for queue in topic.all_queues()])
+        await store.lanes.settle([LaneSettle("f.x/0", "", LaneVerdict.SEAL)])
+        for _ in range(2):
+            answers = await store.forget([Ended("f.x/0", topic.queues(0), None, -7)])
+        assert answers[0] is not None
+        await Producer(r.store, r.catalog, clock=r.clock).publish_many("f.x", [b"1"] * 10)
+        await asyncio.sleep(2 * SWEEP_S)
+    assert Counter(seen.payloads) == {b"0": 4, b"1": 10}
+
+
+async def test_the_leader_forgets_topics_that_were_deleted(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orphan_watch, "EVERY_S", BURIED_S)
+    topic = await r.topic("f.plain", 120.0)
+    async with r.consuming(Seen()):
+        await r.producer.publish_many("f.plain", [b""] * 9)
+        await asyncio.sleep(5)
+        await r.admin.delete("f.plain", force=True)
+        assert left(r)["queues"] == {*topic.all_queues()}
+        await asyncio.sleep(2 * BURIED_S + 60)
+        assert (left(r), await rows(r)) == ({}, 0)
 
 
 async def rows(r: Rig) -> int:

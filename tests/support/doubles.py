@@ -13,6 +13,7 @@ from emq.runtime import errors
 from emq.storage.lane_store import LaneClaimed, LaneStore
 from emq.storage.log_store import LogStore
 from emq.storage.slot_store import Slot, SlotClaimed, SortedStore
+from emq.storage.store import Ended
 from emq_stores.memory import MemoryStore
 
 T = TypeVar("T")
@@ -260,6 +261,9 @@ class FaultyStore:
         """Take down the part of each group for which `parts` returns an error; `None` for every group heals."""
         for half in (self.log, self.lanes, self.sorted):
             half.parts, half.silent_s = parts, silent_s
+
+    async def forget(self, ended: Sequence[Ended]) -> Sequence[Sequence[int] | None]:
+        return await self.real.forget(ended)
 
     async def close(self) -> None:
         await self.real.close()

@@ -70,7 +70,7 @@ def of(
     if is_whole:
         found["O"] += interleaved.faults(table, owners, slack_us)
         found["O"] += _by_strangers(table, owners)
-    found["M"] += _one_offset(table, lost, slack_us)
+    found["M"] += _one_offset(table, losses(table, events.FORGOTTEN), slack_us)
     found["M"] += _rewound(table, lost, slack_us)
     found["X"] += _never_dead(table, max_attempts)
     found["L"] += _dropped(table, rejects)
@@ -160,7 +160,7 @@ def _lives(table: Any, name: str, *order: str) -> Iterator[tuple[str, Iterator[l
 
 
 def _one_offset(table: Any, losses: Losses, slack_us: int) -> Iterator[str]:
-    """Yield two messages at one offset, except offsets that the store has lost in between and gives out again."""
+    """Yield two messages at one offset, unless the store lost or forgot it in between, and gives it out again."""
     rows = only(table, events.PUBLISHED)
     rows = rows.filter(pc.is_valid(rows["offset"]))
     place = ["topic", "group", "priority", "offset"]

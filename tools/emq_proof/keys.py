@@ -142,7 +142,8 @@ def disorder(
     Args:
         starts: all starts, in order of time.
         losses: by `<topic>/<group>` and priority, the times when a host noticed that the store had come back from a
-            crash without the queue's last messages. The store gives their offsets out again, so the order begins again.
+            crash without the queue's last messages, or had a name forgotten. The store gives the offsets out again, so
+            the order begins again.
         slack_us: largest difference between the clocks of two hosts.
         waiting: messages that were never started.
     """
@@ -172,7 +173,11 @@ def disorder(
         for message in waiting:
             if message.key is not None:
                 passed = latest.get((message.place, message.priority, message.key))
-                if passed is not None and passed.offset > message.offset:
+                if (
+                    passed is not None
+                    and passed.offset > message.offset
+                    and not any(passed.time_us <= at_us for at_us in noticed.get((message.place, message.priority), ()))
+                ):
                     yield (
                         f"{message.name} (offset {message.offset}) of key {message.key!r} was never started, and "
                         f"{passed.name} (offset {passed.offset}) was"

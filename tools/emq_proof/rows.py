@@ -36,10 +36,14 @@ def only(table: Any, *names: str) -> Any:
     return table.filter(pc.is_in(table["event"], pa.array(names)))
 
 
-def losses(table: Any) -> Losses:
-    """Return what stores have lost, as hosts noticed it."""
+def losses(table: Any, *also: str) -> Losses:
+    """Return what stores have lost, as hosts noticed it.
+
+    Args:
+        also: `FORGOTTEN`, for all offsets that stores gave out again: also those of queues that they forgot.
+    """
     found: dict[tuple[str, int, int | None], list[Loss]] = defaultdict(list)
-    columns = lists(only(table, events.LOST), "topic", "group", "priority", "offset", "time_us")
+    columns = lists(only(table, events.LOST, *also), "topic", "group", "priority", "offset", "time_us")
     for topic, group, priority, *loss in zip(*columns, strict=True):
         found[topic, group, priority].append(Loss(*loss))
     return found

@@ -28,7 +28,7 @@ LEDGER: Final = (
     "key string, sent_us long, answered_us long, due_ms long, outcome string, error string"
 )
 
-RANGES: Final = (events.DROPPED, events.SKIPPED, events.LOST)
+RANGES: Final = (events.DROPPED, events.SKIPPED, events.LOST, events.FORGOTTEN)
 """Events about offsets rather than messages."""
 
 ENDINGS: Final = (events.SETTLED, events.RETRIED, events.RETURNED, events.DEAD)

@@ -131,7 +131,7 @@ class Frames:
 
     @functools.cached_property
     def ranges(self) -> DataFrame:
-        """Offsets that were dropped, skipped or lost. They are few and used often, so they are kept."""
+        """Offsets that were dropped, skipped, lost or forgotten. They are few and used often, so they are kept."""
         if not self.overview.ranges:
             return self._none
         return self.kept("ranges", audit_events.only(self.rows, *audit_events.RANGES))
@@ -140,6 +140,11 @@ class Frames:
     def losses(self) -> DataFrame:
         """Offsets that a store has lost."""
         return audit_events.only(self.ranges, events.LOST)
+
+    @property
+    def begun_again(self) -> DataFrame:
+        """Offsets that a store has lost, or that begin again because it has forgotten the queue."""
+        return audit_events.only(self.ranges, events.LOST, events.FORGOTTEN)
 
     @functools.cached_property
     def outcomes(self) -> list[Row]:

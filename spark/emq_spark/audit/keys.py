@@ -128,8 +128,8 @@ def disorder(followed: DataFrame, losses: DataFrame) -> DataFrame:
     """Report first deliveries that followed one of their queue and key with a higher offset; see `followed`.
 
     Args:
-        losses: rows about messages that a store lost. The store gives out their offsets again, so offsets delivered
-            after a host noticed a loss cannot be compared with offsets delivered before.
+        losses: rows about messages that a store lost, or about queues that it forgot. The store gives out their
+            offsets again, so offsets delivered after such a row cannot be compared with offsets delivered before.
     """
     found = followed.where(F.col("passed").isNotNull()).withColumn("before", F.col("passed"))
     noticed = losses.select(

@@ -81,12 +81,12 @@ def twice(sent: DataFrame, doubtful: DataFrame) -> DataFrame:
 
 
 def one_offset(published: DataFrame, doubtful: DataFrame, losses: DataFrame, slack_us: int) -> DataFrame:
-    """Report two messages that were published at one offset (M), unless a store lost the first one in between.
+    """Report two messages that were published at one offset (M), unless a store lost or forgot one in between.
 
     Args:
         published: see `published`.
         doubtful: see `doubtful`.
-        losses: lost rows.
+        losses: rows about offsets that a store gave out again.
         slack_us: microseconds by which clocks may differ.
     """
     queues = doubtful.where(F.col("event") != _NUMBER).select(*_QUEUE)

@@ -263,7 +263,7 @@ class Steps:
         sums = frames.kept("offsets", numbering.offsets_of(published, numbering.numbers(sent)))
         if (doubtful := frames.some("doubtful", numbering.doubtful(sums))) is not None:
             self._reports.add(numbering.twice(sent, doubtful))
-            self._reports.add(numbering.one_offset(published, doubtful, frames.losses, self._options.slack_us))
+            self._reports.add(numbering.one_offset(published, doubtful, frames.begun_again, self._options.slack_us))
         if any(row["odd"] for row in frames.outcomes):
             self._reports.add(audit_events.odd_rows(frames.sent))
 
@@ -371,10 +371,12 @@ class Steps:
         if (faults := self._frames.some("faults", followed)) is not None:
             doubtful = self._frames.doubtful
             self._reports.add(keys.overlaps(faults, doubtful))
-            self._reports.add(keys.disorder(faults, self._frames.losses))
+            self._reports.add(keys.disorder(faults, self._frames.begun_again))
             self._reports.add(keys.overtaken(faults, rows, doubtful, slack_us))
         if waiting is not None and not (keyed := audit_waiting.with_key(waiting)).isEmpty():
-            self._reports.add(keys.passed_over(keyed, self._frames.starts))
+            begun = F.broadcast(offsets.spans(self._frames.begun_again))
+            starts = self._frames.starts.join(begun, offsets.was_lost(F.col("time_us"), 0), "left_anti")
+            self._reports.add(keys.passed_over(keyed, starts))
         others = self._topics(lambda topic: topic.options.ordering != "slot" or not topic.is_sorted)
         if serial := sorted(self._topics() - others):
             runs = keys.deliveries(keys.by_slot(rows, serial), cut_short, failures_run=False)
