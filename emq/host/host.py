@@ -17,6 +17,7 @@ from emq.groups.events import GROUP_LOOPS
 from emq.host.assignments import Assignments
 from emq.host.catalog_loop import CatalogLoop
 from emq.host.consumption import Consumption
+from emq.host.forgetting import Forgetting
 from emq.host.group_work import GroupWork
 from emq.host.handlers import Handlers
 from emq.host.lag_sampler import LagSampler
@@ -34,7 +35,6 @@ from emq.host.statistics import HostStatistics
 from emq.host.surroundings import Services, Storage
 from emq.host.throttles import Throttles
 from emq.host.watched_tenants import WatchedTenants
-from emq.offsets.forgetting import Forgetting
 from emq.runtime import errors, patience
 from emq.runtime.guard import Guard
 from emq.topics.passages import PassageStore
@@ -91,15 +91,15 @@ class Host:
         passages = PassageStore(checkpoints.database, checkpoints.environment, checkpoints.stores)
         self.passage = PassageLoop(store, passages, storage.catalog, ownership, context)
         self.retirement = Retirement(storage.catalog, store, checkpoints, ownership.changing, clock)
-        forgetting = Forgetting(store, storage.catalog, clock, services.trail)
-        self.orphans = OrphanWatch(store, storage.catalog, ownership.topics, self.membership, forgetting)
+        self.forgetting = Forgetting(storage, self.membership, context)
+        self.orphans = OrphanWatch(store, storage.catalog, ownership.topics, self.membership)
         self.catalog = CatalogLoop(storage, self.membership, ownership, self.orphans, options.catalog_poll_s)
         queues, groups, broken = ownership.queues, ownership.groups, self.guard.broken.total
         self.waker = Waker(store, queues, groups, self.work.readiness, context, broken, self.catalog.told)
         self.assignments = Assignments(
             self.membership, ownership, self.letting_go, self.catalog, clock, options.drain_s
         )
-        self.sleeping = Sleeping(storage, ownership.changing, self.catalog, self.assignments, forgetting, clock)
+        self.sleeping = Sleeping(storage, ownership.changing, self.catalog, self.assignments, clock)
         self.running = self.assignments.ready
         reports.connect(self.work, self.assignments, self.passage, self.throttles, self.guard)
 
@@ -133,6 +133,7 @@ class Host:
             "checkpoint": work.checkpointer.checkpoint,
             "retirement": self.retirement.watch,
             "orphans": self.orphans.watch,
+            "forgetting": self.forgetting.watch,
             "statistics": self.recorder.record,
             "watched": self.watched.sample,
             "lag": self.lag.sample,

@@ -1,7 +1,4 @@
-"""The orphans loop: one host logs messages that the catalog does not know, and wakes topics that hold messages.
-
-It also forgets the topics that were deleted long ago (`emq.offsets.forgetting`).
-"""
+"""The orphans loop: one host logs messages that the catalog does not know, and wakes topics that hold messages."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from collections.abc import Mapping
 
 from emq.allocation.bucket_membership import BucketMembership
 from emq.offsets import orphans
-from emq.offsets.forgetting import Forgetting
 from emq.runtime import errors, pace
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
@@ -35,18 +31,12 @@ class OrphanWatch:
     """
 
     def __init__(
-        self,
-        store: Store,
-        catalog: Catalog,
-        topics: Mapping[str, Topic],
-        membership: BucketMembership,
-        forgetting: Forgetting,
+        self, store: Store, catalog: Catalog, topics: Mapping[str, Topic], membership: BucketMembership
     ) -> None:
         self._store = store
         self._catalog = catalog
         self._topics = topics
         self._membership = membership
-        self._forgetting = forgetting
         self._asked = asyncio.Event()
         self._told = ""
 
@@ -61,8 +51,6 @@ class OrphanWatch:
             with contextlib.suppress(errors.StoreUnavailable, errors.StoreFull, errors.DatabaseUnavailable):
                 if self._membership.leads and orphans.can_find(self._store):
                     await self._look()
-                while self._membership.leads and await self._forgetting.forget():
-                    await pace.rest(1.0)
             await pace.wait(self._asked, EVERY_S)
             self._asked.clear()
 

@@ -11,12 +11,10 @@ from emq.host.assignments import Assignments
 from emq.host.catalog_loop import CatalogLoop
 from emq.host.changing_topics import ChangingTopics
 from emq.host.surroundings import Storage
-from emq.offsets.forgetting import Forgetting
 from emq.offsets.sleep import empty_ones, put_to_sleep
 from emq.quota.counter import own_counter
 from emq.runtime import errors, pace
 from emq.runtime.clock import Clock
-from emq.topics.family_catalog import BURIED_S
 from emq.topics.model import Topic
 
 log = logging.getLogger(__name__)
@@ -29,9 +27,6 @@ PASS_S = 5.0
 
 LOOKED_AT = 2_000
 """Topics looked at in one step, in this host's memory only."""
-
-FORGET_S = 60.0
-"""Seconds until the next look for topics that slept long ago, after a look that found none."""
 
 AT_ONCE = 500
 """Most topics put to sleep in one step: with a few calls to the store, and one transaction."""
@@ -64,13 +59,7 @@ class Sleeping:
     """
 
     def __init__(
-        self,
-        storage: Storage,
-        known: ChangingTopics,
-        catalog: CatalogLoop,
-        assignments: Assignments,
-        forgetting: Forgetting,
-        clock: Clock,
+        self, storage: Storage, known: ChangingTopics, catalog: CatalogLoop, assignments: Assignments, clock: Clock
     ) -> None:
         self._store = storage.store
         self._catalog = storage.catalog
@@ -78,11 +67,8 @@ class Sleeping:
         self._known = known
         self._followed = catalog
         self._assignments = assignments
-        self._forgetting = forgetting
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
-        self._slept_s = 0.0
-        self._forgets_s: float | None = None
         self.slept = 0
 
     @property
@@ -93,12 +79,10 @@ class Sleeping:
     async def watch(self) -> None:
         """Look at the topics that may sleep, in passes. Ends by cancellation."""
         while True:
-            if self._forgets_s is None:
-                await self._known.until_some_sleep()
+            await self._known.until_some_sleep()
             await pace.rest(PASS_S)
             try:
                 await self._pass()
-                await self._forget()
             except (errors.StoreUnavailable, errors.StoreFull, errors.DatabaseUnavailable, errors.InvalidTopic) as exc:
                 log.info("%s; topics that are idle stay for now", exc)
 
@@ -142,16 +126,7 @@ class Sleeping:
             slept = await put_to_sleep(self._store, self._catalog, self._checkpoints, empty, now_ms)
             if slept:
                 self.slept += len(slept)
-                self._slept_s = self._clock.now()
-                self._forgets_s = self._forgets_s or self._slept_s + BURIED_S + PASS_S
                 await self._followed.look()
-
-    async def _forget(self) -> None:
-        """Forget topics that slept long ago, until all are forgotten that this host has put to sleep."""
-        now_s = self._clock.now()
-        if self._forgets_s is None or now_s < self._forgets_s or await self._forgetting.forget():
-            return
-        self._forgets_s = now_s + FORGET_S if now_s < self._slept_s + BURIED_S + PASS_S else None
 
 
 def _least_s(topic: Topic) -> float:

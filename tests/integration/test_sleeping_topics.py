@@ -16,7 +16,7 @@ import emq
 from emq.allocation.membership import LoneMembership
 from emq.database import tables
 from emq.fetcher.readiness import SWEEP_S
-from emq.host import orphan_watch, sleeping
+from emq.host import forgetting, sleeping
 from emq.observe.families import Families
 from emq.producer import Producer
 from emq.runtime import errors
@@ -280,7 +280,7 @@ async def test_a_host_drops_the_rows_of_topics_that_slept_and_then_does_nothing(
         await asyncio.sleep(SOON_S)
         assert host.sleeping.slept == 5
         assert await rows(r) == 5
-        await asyncio.sleep(BURIED_S + 4 * sleeping.PASS_S)
+        await asyncio.sleep(BURIED_S + 2 * forgetting.LOOK_S)
         assert await rows(r) == 0
         version = await r.catalog.version()
         await asyncio.sleep(2 * BURIED_S)
@@ -293,7 +293,7 @@ async def test_no_host_reads_the_whole_catalog_because_the_rows_of_topics_that_s
     await family(r)
     async with r.consuming(Seen(), "a"), r.consuming(Seen(), "b"):
         await r.producer.publish("f.x", b"")
-        await asyncio.sleep(SOON_S + BURIED_S + 4 * sleeping.PASS_S)
+        await asyncio.sleep(SOON_S + BURIED_S + 2 * forgetting.LOOK_S)
         assert await rows(r) == 0
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
@@ -382,7 +382,7 @@ async def test_a_name_that_slept_leaves_nothing_and_comes_again_as_a_new_one(
                         expected.append(body.encode())
             await asyncio.sleep(SOON_S)
             assert left(r)
-            await asyncio.sleep(BURIED_S + 2 * sleeping.FORGET_S)
+            await asyncio.sleep(BURIED_S + 2 * forgetting.LOOK_S)
             assert (left(r), await rows(r)) == ({}, 0)
     assert sorted(seen.payloads) == sorted(expected)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
@@ -392,9 +392,11 @@ async def test_a_name_that_slept_leaves_nothing_and_comes_again_as_a_new_one(
 @pytest.mark.parametrize("at", range(5))
 @pytest.mark.parametrize("awaits", [True, False])
 async def test_a_name_that_comes_again_while_it_is_forgotten_loses_nothing(
-    r: Rig, caplog: pytest.LogCaptureFixture, at: int, awaits: bool
+    r: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, at: int, awaits: bool
 ) -> None:
-    """Before and between the steps of `emq.offsets.forgetting`; with or without a host that has it by the next step."""
+    """Before and between the steps of `emq.host.forgetting`; with or without a host that has it by the next step."""
+    monkeypatch.setattr("emq.topics.family_catalog.BURIED_S", 30.0)
+    monkeypatch.setattr(forgetting, "LOOK_S", 10.0)
     await family(r)
     seen, calls = Seen(), list[str]()
     async with r.consuming(seen) as host:
@@ -419,13 +421,13 @@ async def test_a_name_that_comes_again_while_it_is_forgotten_loses_nothing(
         assert await names(r) == []
         for name in ("buried", "drop_buried"):
             interrupted(r.catalog.families, name)
-        interrupted(host.sleeping._store, "forget")
+        interrupted(host.forgetting._store, "forget")
         while len(calls) <= at:
             await asyncio.sleep(1)
         await r.producer.publish_many("f.x", [b"2"] * 10)
         await asyncio.sleep(3)
         assert Counter(seen.payloads) == {b"0": 3, b"2": 10} | ({b"1": 10} if awaits else {})
-        await asyncio.sleep(SOON_S + BURIED_S + 4 * sleeping.FORGET_S)
+        await asyncio.sleep(SOON_S + 30.0 + 4 * forgetting.LOOK_S)
         assert left(r) == {}
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
@@ -449,15 +451,14 @@ async def test_a_host_that_has_a_queue_which_is_forgotten_after_all_reads_it_fro
     assert Counter(seen.payloads) == {b"0": 4, b"1": 10}
 
 
-async def test_the_leader_forgets_topics_that_were_deleted(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orphan_watch, "EVERY_S", BURIED_S)
+async def test_the_leader_forgets_topics_that_were_deleted(r: Rig) -> None:
     topic = await r.topic("f.plain", 120.0)
     async with r.consuming(Seen()):
         await r.producer.publish_many("f.plain", [b""] * 9)
         await asyncio.sleep(5)
         await r.admin.delete("f.plain", force=True)
         assert left(r)["queues"] == {*topic.all_queues()}
-        await asyncio.sleep(2 * BURIED_S + 60)
+        await asyncio.sleep(BURIED_S + 2 * forgetting.LOOK_S)
         assert (left(r), await rows(r)) == ({}, 0)
 
 

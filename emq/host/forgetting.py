@@ -1,44 +1,59 @@
-"""Drops what the catalog and the store still know of topics that ended long ago, so that names cost nothing for ever.
+"""The forgetting loop: one host drops what catalog and store know of topics that ended long ago.
 
-A row of a topic that was deleted, or sleeps and had a row that said nothing of its own, names the topic's queues, lanes
-and slots. Those are sealed and empty. The store forgets them, and then the row goes.
+Else each name would cost some hundred bytes for ever. The row of a topic that was deleted, or that sleeps without a
+setting of its own, tells the topic's queues, lanes and slots. These are sealed and empty.
 
-A publish may make a topic of the same name at any moment. Its host then finds out where the queues begin, and must not
-go on from there if the store forgets them. So the steps are these:
+A publish may make a topic of the same name at any moment, whose host goes on from where the queues end. So that no host
+goes on from an offset that the store forgets:
 
-1. Let the store mark the groups (`Store.forget`). Whoever comes to own a group replaces its mark.
-2. Read the rows again, and leave out those that have changed. No host has acquired a group of the rest before step 1,
-   since a host acquires a group only if the catalog has it.
-3. Let the store forget the groups that still have the mark. A host that acquires one later finds unused queues.
-4. Drop the rows that have not changed.
-
-A store without `forget` keeps what it knows.
+1. The store marks the groups (`Store.forget`). Whoever comes to own a group replaces the mark.
+2. Rows that have changed by now are left out. No host has acquired a group of the others before step 1, since a host
+   acquires a group only if the catalog has it.
+3. The store forgets the groups that still have the mark. A host that acquires one later finds unused queues.
+4. The rows go that have not changed.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Sequence
 
-from emq.runtime import errors
-from emq.runtime.clock import Clock
+from emq.allocation.bucket_membership import BucketMembership
+from emq.groups.context import HostContext
+from emq.host.surroundings import Storage
+from emq.runtime import errors, pace
 from emq.storage.answers import served
-from emq.storage.store import Ended, Store
+from emq.storage.store import Ended
 from emq.topics import row_codec
-from emq.topics.catalog import Catalog
 from emq.topics.opening import CHUNK, Place, places_of
 from emq.trail import events
-from emq.trail.sink import TrailSink
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 60.0
+"""Seconds between two looks for such topics."""
 
 
 class Forgetting:
-    """Drops topics that were deleted `BURIED_S` ago. Any host may do this, also several at once."""
+    """Forgets topics that ended `BURIED_S` ago, while this host leads its cluster. Two hosts at once do no harm."""
 
-    def __init__(self, store: Store, catalog: Catalog, clock: Clock, trail: TrailSink) -> None:
-        self._store = store
-        self._catalog = catalog
-        self._clock = clock
-        self._trail = trail
+    def __init__(self, storage: Storage, membership: BucketMembership, context: HostContext) -> None:
+        self._store = storage.store
+        self._families = storage.catalog.families
+        self._membership = membership
+        self._clock = context.clock
+        self._trail = context.trail
+
+    async def watch(self) -> None:
+        """Look again and again. Ends by cancellation."""
+        while True:
+            await pace.rest(LOOK_S)
+            try:
+                while self._membership.leads and await self.forget():
+                    await pace.rest(1.0)
+            except (errors.StoreUnavailable, errors.StoreFull, errors.DatabaseUnavailable) as exc:
+                log.info("%s; names that ended stay known for now", exc)
 
     async def forget(self) -> int:
         """Drop the oldest such topics; return the number of rows that were found.
@@ -47,18 +62,18 @@ class Forgetting:
             StoreUnavailable, StoreFull, DatabaseUnavailable: try again later.
         """
         now_s = self._clock.now()
-        rows = await self._catalog.families.buried(now_s)
+        rows = await self._families.buried(now_s)
         if rows:
             if getattr(self._store, "forget", None) is not None:
                 await self._forget(rows, now_s)
-            await self._catalog.families.drop_buried(now_s, [*rows])
+            await self._families.drop_buried(now_s, [*rows])
         return len(rows)
 
     async def _forget(self, rows: dict[str, str], now_s: float) -> None:
         topics = [topic for name, body in rows.items() if (topic := row_codec.shape(name, body)) is not None]
         places, mark = places_of(topics), -2 - secrets.randbits(47)
         await self._told(places, mark)
-        now = await self._catalog.families.buried(now_s)
+        now = await self._families.buried(now_s)
         places = [place for place in places if now.get(place.topic.name) == rows[place.topic.name]]
         for place, tails in zip(places, await self._told(places, mark), strict=True):
             self._record(place, tails)
