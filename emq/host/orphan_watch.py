@@ -62,10 +62,10 @@ class OrphanWatch:
         there = await self._catalog.some({one.topic for one in suspects})
         awake = {name: topic for name, topic in there.items() if not topic.asleep_s}
         found = await orphans.find(self._store, {**self._topics, **awake})
-        # The store has lost that a topic was sealed, or the database that it woke.
-        asleep = {one.topic for one in found if one.topic in there and one.topic not in awake}
-        await self._catalog.families.make(asleep)
-        found = [one for one in found if one.topic not in asleep]
+        # The store has lost that a topic was sealed, or the database that it woke; or a producer without the database
+        # has published to a name that ended meanwhile. Names of no family stay unknown.
+        made = await self._catalog.families.make({one.topic for one in found if one.topic not in awake})
+        found = [one for one in found if not isinstance(made.get(one.topic), Topic)]
         told = orphans.told(found)
         if found and told != self._told:
             self._told = told

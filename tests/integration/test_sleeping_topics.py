@@ -20,6 +20,7 @@ from emq.host import forgetting, sleeping
 from emq.observe.families import Families
 from emq.producer import Producer
 from emq.runtime import errors
+from emq.storage import message
 from emq.storage.lane_store import LaneSettle, LaneVerdict
 from emq.storage.log_store import Put, Trim
 from emq.storage.message import Message
@@ -233,6 +234,23 @@ async def test_a_topic_of_which_the_database_forgets_that_it_woke_is_woken_again
         host.orphans.soon()  # as a host does that finds changes lost
         await asyncio.sleep(30)
         assert seen.payloads == [b"confirmed"]
+
+
+async def test_a_message_to_a_name_that_the_catalog_does_not_know_makes_its_topic(r: Rig) -> None:
+    """As of a producer that could not reach the database for long, and published to a name that was forgotten."""
+    await family(r)
+    seen = Seen()
+    async with r.consuming(seen) as host:
+        producer = Producer(r.store, r.catalog, clock=r.clock)
+        await producer.publish("f.x", b"1")
+        route = await producer._router.route("f.x")
+        await asyncio.sleep(SOON_S + BURIED_S + 2 * forgetting.LOOK_S)
+        assert (left(r), await rows(r)) == ({}, 0)
+        await MemoryStore(r.world).log.put([Put(route.queues[0][0], [message.encode("2", b"2", None, 0, None)])])
+        host.orphans._store = MemoryStore(r.world)  # the store of the rig does not tell what it holds
+        host.orphans.soon()
+        await asyncio.sleep(10)
+        assert seen.payloads == [b"1", b"2"]
 
 
 async def test_the_host_that_sealed_retired_groups_opens_none_of_a_topic_that_sleeps(r: Rig) -> None:
