@@ -22,9 +22,6 @@ FAMILY = "brood.*"
 PASS_S = 0.5
 """The pause between a host's looks: shorter than usual, so that topics sleep often."""
 
-BURIED_S = 3.0
-"""The age at which the rows of topics that sleep go, and what the store knows of these."""
-
 
 async def create(cluster: Cluster) -> None:
     """Create the family, as an operator does, and for most seeds its topics, so that their rows stay while they sleep.

@@ -186,8 +186,6 @@ def _determined(seed: int) -> Iterator[None]:
         mock.patch("emq.runtime.pace.GRID_S", GRID_S if seed % 2 else FINE_GRID_S),
         mock.patch("emq.dispatch.settler.random", fixed),
         mock.patch("emq.host.sleeping.PASS_S", families.PASS_S),
-        mock.patch("emq.topics.family_catalog.BURIED_S", families.BURIED_S),
-        mock.patch("emq.host.forgetting.LOOK_S", families.PASS_S),
         mock.patch("emq.topics.rules.MIN_IDLE_S", brood.IDLE_S),
     ):
         yield
