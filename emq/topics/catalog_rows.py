@@ -147,8 +147,9 @@ class TopicRows:
 
     def buried_before(self, before: int, limit: int) -> dict[str, str]:
         """Return the texts of rows of topics that were deleted before a version, the oldest first."""
-        query = sa.select(_table.c.name, _table.c.body).where(self._old(before)).order_by(_table.c.version).limit(limit)
-        return {row.name: row.body for row in self.connection.execute(query)}
+        query = sa.select(_table.c.name, _table.c.body).where(_old(self._environment, before))
+        rows = self.connection.execute(query.order_by(_table.c.version).limit(limit))
+        return {row.name: row.body for row in rows}
 
     def drop_buried(self, before: int, names: Sequence[str]) -> None:
         """Drop rows of topics that were deleted before a version, and are not there again.
@@ -157,7 +158,7 @@ class TopicRows:
         `TopicChanges`.
         """
         for start in range(0, len(names), AT_ONCE):
-            old = sa.and_(self._old(before), _table.c.name.in_(names[start : start + AT_ONCE]))
+            old = sa.and_(_old(self._environment, before), _table.c.name.in_(names[start : start + AT_ONCE]))
             last = self.connection.execute(sa.select(sa.func.max(_table.c.version)).where(old)).scalar()
             if last is not None:
                 self.connection.execute(sa.delete(_table).where(old))
@@ -188,12 +189,6 @@ class TopicRows:
         """Return the condition for rows of topics that exist, awake or asleep."""
         return sa.and_(_table.c.environment == self._environment, _table.c.live > tables.TOMBSTONE)
 
-    def _old(self, before: int) -> sa.ColumnElement[bool]:
-        """Return the condition for rows of topics that were deleted before a version."""
-        return sa.and_(
-            _table.c.environment == self._environment, _table.c.live == tables.TOMBSTONE, _table.c.version < before
-        )
-
     def _naming(self, budget: str) -> list[str]:
         """Return the names of the topics that name a topic as their budget, in order."""
         query = sa.select(_table.c.name, _table.c.body).where(self._live(), _table.c.body.contains('"budget"'))
@@ -213,6 +208,11 @@ def unknown(name: str, environment: str, place: str, alike: str = "") -> errors.
         alike: names topics that are spelt alike.
     """
     return errors.UnknownTopic(f"there is no topic {name!r} in {environment}{place}{alike or '; create it first'}")
+
+
+def _old(environment: str, before: int) -> sa.ColumnElement[bool]:
+    """Return the condition for rows of topics that were deleted before a version."""
+    return sa.and_(_table.c.environment == environment, _table.c.live == tables.TOMBSTONE, _table.c.version < before)
 
 
 def _may_match(pattern: str) -> sa.ColumnElement[bool]:
