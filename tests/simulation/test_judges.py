@@ -463,6 +463,41 @@ def test_a_key_that_runs_at_two_owners_is_found_if_the_first_has_let_go(in_order
     assert ("K" in broken(story, calm=[])) == in_order
 
 
+@pytest.mark.parametrize(
+    ("happened", "found"),
+    [
+        (["put 1", "empty", "put 2", "back"], False),
+        (["put 1", "empty", "back", "put 2"], True),
+        (["put 1", "empty", "back", "put 2", "back"], True),
+        (["put 1", "put 2", "back"], True),
+        (["put 1", "put 2"], True),
+    ],
+    ids=["put between", "put later", "put later and lost", "only the overtaker was lost", "nothing lost"],
+)
+async def test_only_a_message_that_the_store_has_again_may_be_overtaken_by_one_that_came_meanwhile_and_is_lost(
+    happened: list[str], found: bool
+) -> None:
+    """A store comes back empty, or once more as it was when it had the first message only."""
+    queue, story = "t/0/high", Story()
+    evidence = story.evidence
+    first = message.encode("1", Work("t#1", key="k").payload(), "k", 1, None)
+    for event in happened:
+        if event == "empty":
+            evidence.store_lost({}, {}, [], {})
+        elif event == "back":
+            evidence.store_lost({queue: (2, {1: first})}, {}, [], {queue: {1: "t#1"}})
+        else:
+            name = event.removeprefix("put ")
+            story.publish(1.0, name, key="k")
+            body = message.encode(name, Work(f"t#{name}", key="k").payload(), "k", 1, None)
+            offset = 1 + len(evidence.offsets[queue])
+            put = log_store.Put(queue, [body])
+            evidence.applied("publisher", "log.put", [[put]], [range(offset, offset + 1)])
+    story.start(2.0, "2", key="k")
+    story.start(3.0, "1", key="k")
+    assert ("K" in broken(story, calm=[])) == found
+
+
 # --------------------------------------------------------------------------------------------------------------- pauses
 
 

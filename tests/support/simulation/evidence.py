@@ -73,6 +73,8 @@ class Evidence:
         emptied_at: when the database came back empty: hosts let go of all topics, and acquire what is created again
             without a checkpoint, under the epoch of the plan in force.
         forgotten: names of works of which nothing was left then; no promise of ours.
+        returned: names of works that a queue had lost, and had again when the store came back once more.
+        replaced: names of works that such a queue had taken in between, and that were lost then.
         late: attempts by receivers that would have said in time that all went well, had their host not stood still.
         seals: of queues, lanes and slots.
         layouts: of topics whose keys move.
@@ -130,6 +132,8 @@ class Evidence:
         self.lost_at: list[float] = []
         self.emptied_at: list[float] = []
         self.forgotten: set[str] = set()
+        self.returned: set[str] = set()
+        self.replaced: set[str] = set()
         self.late: Counter[str] = Counter()
         self.seals = Seals()
         self.layouts = Layouts()
@@ -393,10 +397,14 @@ class Evidence:
             there = {o: self.name_of(body) for o, body in bodies.items()}
             if any(o >= tail or there.get(o, name) != name for o, name in offsets.items()):
                 self.progress.unnoticed.add(queue)
+            before = dict(offsets)
             for offset in [o for o in offsets if o >= tail]:
                 del offsets[offset]
             offsets.update({o: name for o, name in known.get(queue, {}).items() if o < tail})
             offsets.update(there)
+            if returned := set(there.values()).difference(before.values()):
+                self.returned |= returned
+                self.replaced |= set(before.values()).difference(offsets.values())
         self.acknowledged.clear()
         self.due_ms.clear()
         for queue in self._heads:

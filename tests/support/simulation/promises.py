@@ -227,18 +227,31 @@ def _serial(evidence: Evidence, rules: Rules, starts: Sequence[Start], of_what: 
 
 
 def _in_order(evidence: Evidence, starts: Sequence[Start]) -> Iterator[Violation]:
-    """First deliveries in the order of publishing, of what was certainly published."""
+    """First deliveries in the order of publishing, of what was certainly published.
+
+    A store may come back empty, and later come back once more as it was before. Messages that it took in between are
+    lost then, but hosts may have read them. Such a message may start before those that the store has again.
+    """
     seen: set[str] = set()
     highest: Start | None = None
+    highest_left: Start | None = None  # without those that the store lost when it came back as it was before
     for start in starts:
-        if start.work.name in seen or not evidence.published.get(start.work.name, (None, False))[1]:
+        name = start.work.name
+        if name in seen or not evidence.published.get(name, (None, False))[1]:
             continue
-        seen.add(start.work.name)
-        if highest is not None and start.work.number < highest.work.number:
-            text = f"{start.work.name} was first started after {highest.work.name} of the same key"
+        seen.add(name)
+        before = highest_left if name in evidence.returned else highest
+        if before is not None and start.work.number < before.work.number:
+            text = f"{name} was first started after {before.work.name} of the same key"
             yield Violation("K", start.group, f"{text}, at {start.at:.3f} s")
-        else:
-            highest = start
+        highest = _later(highest, start)
+        if name not in evidence.replaced:
+            highest_left = _later(highest_left, start)
+
+
+def _later(one: Start | None, other: Start) -> Start:
+    """Return the start whose message was published later."""
+    return other if one is None or other.work.number > one.work.number else one
 
 
 # ------------------------------------------------------------------------------------------------------------------- O
