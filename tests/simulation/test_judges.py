@@ -359,7 +359,7 @@ async def test_what_was_acknowledged_may_start_only_if_its_topic_was_deleted(del
 async def test_an_acknowledgement_sent_again_may_take_a_copy_that_came_to_the_lane_meanwhile(had_started: bool) -> None:
     evidence = Evidence()
     ack = lane_store.LaneSettle("t/0", "id", lane_store.LaneVerdict.ACK, 1)
-    claim = lane_store.LaneClaim("t/0", 1, 1, 0)
+    claim = lane_store.LaneClaim("t/0", 1, 1)
     for again in (False, True):
         evidence.acknowledged.clear()  # as when the copy is added
         evidence.applied("h1", "lanes.claim", [[claim]], [lane_store.LaneClaimed([("id", b"")], None, is_empty=False)])
