@@ -29,7 +29,7 @@ SINCE: dict[str, int] = {}
 KEY = "feature_level"
 """The key of the level in `emq_meta`."""
 
-_ANNOUNCED = "feature_level_announced"
+ANNOUNCED = "feature_level_announced"
 
 
 def current(connection: sa.Connection, environment: str) -> int:
@@ -77,34 +77,7 @@ def join(connection: sa.Connection, environment: str) -> int:
 
 def announced(connection: sa.Connection, environment: str) -> int:
     """Return the level of a raise that has not taken effect yet; 0 without one."""
-    return read_value(connection, environment, _ANNOUNCED)
-
-
-def announce(connection: sa.Connection, environment: str, level: int) -> int:
-    """Announce a level, in place of an earlier announcement; return the level that counts until it is raised."""
-    before = current(connection, environment)
-    _set(connection, environment, _ANNOUNCED, level if level > before else 0)
-    return before
-
-
-def retract(connection: sa.Connection, environment: str, level: int) -> None:
-    """Take an announcement back, unless another one has come meanwhile."""
-    if announced(connection, environment) == level:
-        _set(connection, environment, _ANNOUNCED, 0)
-
-
-def take_effect(connection: sa.Connection, environment: str, level: int) -> None:
-    """Raise the environment's level to the announced one; do nothing if somebody else has done so.
-
-    Raises:
-        WrongState: the level is not announced any more; the text says why.
-    """
-    if (soon := announced(connection, environment)) == level:
-        _set(connection, environment, KEY, level)
-        _set(connection, environment, _ANNOUNCED, 0)
-    elif current(connection, environment) < level:
-        other = f"raises it to level {soon}" if soon else f"has withdrawn the raise to feature level {level}"
-        raise errors.WrongState(f"somebody else {other}; see: emq upgrade")
+    return read_value(connection, environment, ANNOUNCED)
 
 
 def _begun(connection: sa.Connection, environment: str) -> int:
@@ -120,7 +93,8 @@ def _draw(connection: sa.Connection, environment: str, key: str, value: int) -> 
     connection.execute(statements.catalog(connection, "identity_draw"), values)
 
 
-def _set(connection: sa.Connection, environment: str, key: str, value: int) -> None:
+def put(connection: sa.Connection, environment: str, key: str, value: int) -> None:
+    """Write a level."""
     _draw(connection, environment, key, value)
     meta = tables.meta
     here = sa.and_(meta.c.environment == environment, meta.c.key == key)

@@ -54,12 +54,6 @@ def unit_of(topic: Topic, topics: Mapping[str, Topic]) -> str | None:
     return above(topic, topics)[-1]
 
 
-def units(topics: Mapping[str, Topic]) -> dict[str, str]:
-    """Return the unit of each topic that belongs to one."""
-    found = {topic.name: unit_of(topic, topics) for topic in topics.values()}
-    return {name: unit for name, unit in found.items() if unit is not None}
-
-
 def loads(topic: Topic, groups: Iterable[int]) -> dict[str, float]:
     """Return the load of groups of a topic, in starts a second, by which the planner evens out the hosts.
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from target import Target
 
-from emq.runtime.clock import ManualClock
 from emq.storage.lane_store import (
     AHEAD_S,
     MOST_TAKEN,
@@ -21,6 +20,7 @@ from emq.storage.lane_store import (
 )
 from emq.storage.store import Store
 from emq_stores.redis.keys import shard_of
+from support.manual_clock import ManualClock
 
 NOW_MS = 1_700_000_000_000
 NOTHING = LaneState(0, 0, 0, None)

@@ -24,7 +24,6 @@ import pytest
 from rich.console import Console
 
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
 from emq.trail import events
 from emq.trail.writer import Trail
@@ -37,6 +36,7 @@ from emq_demo.report import Report
 from emq_demo.scenario import Scenario
 from emq_demo.verdict import Evidence
 from emq_proof.proof import Expectations, Wait, prove
+from support.manual_clock import ManualClock
 
 pytestmark = pytest.mark.xdist_group("demo")  # who reads the year reads it once
 

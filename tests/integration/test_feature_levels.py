@@ -193,7 +193,7 @@ async def test_of_two_raises_at_once_the_later_one_counts_and_the_other_says_so(
     r: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await r.topic("orders", 10)
-    hosts = Hosts(3, lambda: r.db.run(lambda c: levels.announce(c, "online", 3)))
+    hosts = Hosts(3, lambda: r.db.run(lambda c: feature_level.announce(c, "online", 3)))
     monkeypatch.setattr(levels, "LEVEL", 3)
     with pytest.raises(errors.WrongState, match="somebody else raises it to level 3; see: emq upgrade"):
         await feature_level.upgrade(r.db, "online", 2, hosts)
@@ -236,7 +236,7 @@ def test_the_command_shows_a_raise_that_was_interrupted_and_how_to_end_it(
     monkeypatch.setattr(levels, "LEVEL", 2)
 
     async def announce(app: emq.App) -> None:
-        await app.database.run(lambda c: levels.announce(c, "online", 2))
+        await app.database.run(lambda c: feature_level.announce(c, "online", 2))
 
     opened(announce)
     assert emq_shell.json("upgrade")["announced"] == 2
@@ -270,8 +270,8 @@ async def test_a_host_that_a_raise_did_not_see_ends_though_the_catalog_does_not_
     await host.running.wait()
 
     def raised(connection: sa.Connection) -> None:
-        levels.announce(connection, "online", 2)
-        levels.take_effect(connection, "online", 2)
+        feature_level.announce(connection, "online", 2)
+        feature_level.take_effect(connection, "online", 2)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(levels, "LEVEL", 2)

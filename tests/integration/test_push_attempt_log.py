@@ -17,12 +17,12 @@ import emq
 from emq.database import Database
 from emq.observe.metrics import exposition, host_families
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq_push.attempt_log import BATCH, AttemptLog
 from emq_push.attempts import EXPIRED, Attempt
 from emq_push.cli.pushing import _Surroundings
 from emq_push.records import schema, tables
 from emq_push.retention import DEFAULT_S, ROWS, Retention
+from support.manual_clock import ManualClock
 from support.scraped import Scraped
 from support.waiting import until
 

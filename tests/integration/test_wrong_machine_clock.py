@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from emq import App, Environment
 from emq.database import Database, tables
-from emq.runtime.clock import ManualClock
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.log_store import Put, Read
 from emq.storage.message import Message, encode_retry
 from emq.storage.opening import open_store
 from emq_cli.commands import app
+from support.manual_clock import ManualClock
 
 HOUR_S = 3_600
 URLS = ["redis_url", "postgres_url", "sqlite"]

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
 from emq.trail import events
 from emq.trail.options import TrailOptions
 from emq.trail.writer import Trail
 from emq_proof.proof import Expectations, Proof, prove
+from support.manual_clock import ManualClock
 
 T0_S = 1_000_000_000
 T0_US = T0_S * 1_000_000

@@ -8,11 +8,11 @@ import pytest
 
 from emq.database import Database
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq.topics import budgets, catalog_file, row_codec, shares
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions
 from emq.topics.shares import LEARN_S
+from support.manual_clock import ManualClock
 
 NOW_S = 1_000_000_000.25
 SINCE_S = 1_000_000_000 + 1 + LEARN_S

@@ -15,12 +15,12 @@ from emq.offsets import checkpointer, retention
 from emq.offsets.checkpointer import Checkpointer
 from emq.offsets.checkpoints import Checkpoint
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq.storage import marks
 from emq.storage.log_store import Put, Read
 from emq.topics.model import Topic, TopicOptions
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
+from support.manual_clock import ManualClock
 from support.owned_groups import owned_group
 from support.recorded_events import RecordedEvents
 from support.virtual import virtual

@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from emq.host.handlers import Handlers
-from emq.observe import epochs
 from emq.runtime import errors, plurals
 from emq.topics.model import Topic, TopicOptions
 from emq_cli import binding, exit_codes, message_lines, output, topic_settings
 from emq_push.cli import pushing
+from emq_trace import epochs
 from support.emq_shell import Shell
 
 

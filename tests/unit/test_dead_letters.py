@@ -14,13 +14,14 @@ from emq.host import retirement
 from emq.observe import dead_letters
 from emq.observe.dead_letters import Selection
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock, SystemClock
+from emq.runtime.clock import SystemClock
 from emq.storage import message
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict
 from emq.storage.message import Message
 from emq.topics.model import Topic, split
 from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
+from support.manual_clock import ManualClock
 
 TOPIC = split(Topic("orders", 100.0, 50.0))
 START_MS = 1_700_000_000_000

@@ -14,9 +14,9 @@ from emq.groups.context import HostContext
 from emq.groups.deliveries import NO_HANDLER, OTHERS, QUICK_BITS, RECEIVERS, SIZES, Deliveries, HandlerDeliveries
 from emq.groups.owned import OwnedGroup
 from emq.quota.counter import WindowCounter
-from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
 from emq.topics.model import Topic
+from support.manual_clock import ManualClock
 from support.owned_groups import owned_group
 from support.waiting import turns
 

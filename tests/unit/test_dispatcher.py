@@ -20,10 +20,10 @@ from emq.quota.counter import WindowCounter
 from emq.quota.places import sharing
 from emq.quota.smooth import SmoothCounter
 from emq.quota.topic_counter import TopicCounter
-from emq.runtime.clock import ManualClock
 from emq.runtime.lease import Lease
 from emq.storage.message import Message
 from emq.topics.model import Topic
+from support.manual_clock import ManualClock
 from support.owned_groups import owned_group
 from support.recorded_trail import RecordedTrail
 from support.waiting import turns

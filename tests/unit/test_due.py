@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from emq.fetcher.due_times import DueTimes
-from emq.runtime.clock import ManualClock
+from support.manual_clock import ManualClock
 from support.virtual import LoopClock, virtual
 
 pytestmark = virtual

@@ -12,12 +12,13 @@ from emq.allocation.bucket_membership import BucketMembership
 from emq.allocation.membership import Assignment, LoneMembership
 from emq.database import Database
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock, SystemClock
+from emq.runtime.clock import SystemClock
 from emq.topics import buckets
 from emq.topics.catalog import Catalog
 from emq.topics.families import Family
 from emq.topics.model import Topic, TopicOptions
 from support.local_cluster import Epochs
+from support.manual_clock import ManualClock
 
 BUCKET, GROUP = "orders.*/bucket/7", "orders.a/0"
 

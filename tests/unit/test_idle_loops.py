@@ -14,11 +14,11 @@ from emq.host.changing_topics import ChangingTopics
 from emq.host.retirement import RETIRE_S, Retirement
 from emq.offsets.checkpoints import CheckpointStore
 from emq.runtime import pace
-from emq.runtime.clock import ManualClock
 from emq.storage.slot_store import SortedStore
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
+from support.manual_clock import ManualClock
 from support.virtual import LoopClock, virtual
 
 pytestmark = virtual

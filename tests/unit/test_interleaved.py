@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
 from emq.trail import events
 from emq.trail.options import TrailOptions
 from emq.trail.writer import Trail
 from emq_proof.proof import Expectations, prove
+from support.manual_clock import ManualClock
 
 T0_US = 1_000_000_000_000_000
 SKEW_S = 0.25

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 
-from emq.runtime.clock import ManualClock
 from emq.runtime.lease import Lease
+from support.manual_clock import ManualClock
 from support.waiting import turns
 
 T = 1_000_000_000.0

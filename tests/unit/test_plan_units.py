@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 
@@ -18,6 +19,12 @@ from emq.topics.model import Topic, TopicOptions, split
 from emq_cli import forecast
 from emq_cli.forecast import Forecast
 from support.local_cluster import LocalCluster
+
+
+def units_of(topics: Mapping[str, Topic]) -> dict[str, str]:
+    """Return the unit of each topic that belongs to one."""
+    found = {topic.name: budgets.unit_of(topic, topics) for topic in topics.values()}
+    return {name: unit for name, unit in found.items() if unit is not None}
 
 
 def tenants(count: int, endpoints: int, seed: int = 1) -> dict[str, Topic]:
@@ -38,11 +45,11 @@ def tenants(count: int, endpoints: int, seed: int = 1) -> dict[str, Topic]:
 
 def planned(topics: dict[str, Topic], weights: dict[str, float], before: dict[str, str] | None = None) -> Plan:
     quotas = forecast.quotas_of(topics.values())
-    return plan_for({}, quotas, weights, before or {}, (), budgets.units(topics))
+    return plan_for({}, quotas, weights, before or {}, (), units_of(topics))
 
 
 def hosts_of_units(topics: dict[str, Topic], owner: dict[str, str]) -> dict[str, set[str]]:
-    units, found = budgets.units(topics), dict[str, set[str]]()
+    units, found = units_of(topics), dict[str, set[str]]()
     for group, host in owner.items():
         if (unit := units.get(topic_of(group))) is not None:
             found.setdefault(unit, set()).add(host)
@@ -70,7 +77,7 @@ def test_a_unit_is_on_one_host_and_the_loads_stay_even_while_hosts_come_and_go(s
 def test_the_load_of_a_unit_is_the_qps_of_its_root() -> None:
     topics = {t.name: t for t in map(split, (Topic("root", 120, shared_s=1), _below("a", 900), _below("b", 900)))}
     assert sum(forecast.quotas_of(topics.values()).values()) == 120
-    found = united(forecast.quotas_of(topics.values()), {}, budgets.units(topics))
+    found = united(forecast.quotas_of(topics.values()), {}, units_of(topics))
     assert found.quotas == {"root/0": 120}
     assert len(found.members["root/0"]) == 3 + 18 + 18
 
@@ -108,19 +115,19 @@ def test_a_unit_whose_host_is_gone_moves_as_a_whole() -> None:
 def test_without_units_the_plan_is_that_of_the_groups() -> None:
     topics = {name: _plain(topic) for name, topic in tenants(30, 0).items()}
     quotas, weights = forecast.quotas_of(topics.values()), dict.fromkeys("abc", 1.0)
-    assert plan_for({}, quotas, weights, {}, (), budgets.units(topics)) == plan(quotas, weights, {}, ())
+    assert plan_for({}, quotas, weights, {}, (), units_of(topics)) == plan(quotas, weights, {}, ())
 
 
 def test_without_hosts_nothing_is_placed() -> None:
     assert planned(tenants(3, 2), {}).owner == {}
     topics = tenants(3, 2)
-    of = united(forecast.quotas_of(topics.values()), {}, budgets.units(topics))
+    of = united(forecast.quotas_of(topics.values()), {}, units_of(topics))
     assert expanded(Plan({}, {}), of, {}) == Plan({}, {})
 
 
 def test_a_unit_goes_to_a_host_that_serves_the_most_of_its_topics() -> None:
     topics = {t.name: t for t in map(split, (Topic("root", 10, shared_s=1), _below("push.a"), _below("push.b")))}
-    quotas, units = forecast.quotas_of(topics.values()), budgets.units(topics)
+    quotas, units = forecast.quotas_of(topics.values()), units_of(topics)
 
     def host(**serves: tuple[str, ...] | None) -> set[str]:
         return set(plan_for(serves, quotas, dict.fromkeys(serves, 1.0), {}, (), units).owner.values())
@@ -173,7 +180,7 @@ def test_a_family_served_by_some_leaves_the_groups_of_topics_where_their_handler
 
 def test_a_forecast_keeps_units_together() -> None:
     topics = tenants(100, 3)
-    made = Forecast(forecast.quotas_of(topics.values()), units=budgets.units(topics))
+    made = Forecast(forecast.quotas_of(topics.values()), units=units_of(topics))
     assert made.start(10).max_over_mean <= 1.10
     assert made.add(2).moves_over_minimum < 5
 
@@ -188,7 +195,7 @@ async def test_hosts_in_one_process_share_units_as_those_of_a_cluster_do() -> No
     members = [cluster.member(host) for host in "abc"]
     for member in members:
         await member.join()
-    await members[0].offer(forecast.quotas_of(topics.values()), 1, budgets.units(topics))
+    await members[0].offer(forecast.quotas_of(topics.values()), 1, units_of(topics))
     owner = {}
     for member in members:
         async for assignment in member.assignments():

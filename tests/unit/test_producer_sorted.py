@@ -13,9 +13,9 @@ import pytest
 
 from emq.producer import batcher
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq.storage import message
 from emq.storage.slot_store import Slot, SlotAdd, SlotKind
+from support.manual_clock import ManualClock
 from support.rig import Rig, rig
 
 NOW_S = 1_800_000_000.0

@@ -21,7 +21,6 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from emq.host.throttles import Throttles
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
 from emq.topics import model
 from emq.trail.sink import NullTrail
@@ -30,6 +29,7 @@ from emq_push.endpoint import Endpoint, Endpoints
 from emq_push.pusher import Pusher, Reports
 from emq_push.wire import NotHTTP
 from support.http_receiver import HttpReceiver
+from support.manual_clock import ManualClock
 from support.pushing import ANY, SECRET, deliver, endpoint, message, topic
 from support.served import served
 

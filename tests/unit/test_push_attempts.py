@@ -9,12 +9,12 @@ import pytest
 from aiohttp import web
 
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq_push.attempts import Attempt
 from emq_push.masking import Masking
 from emq_push.pusher import Reports
 from emq_push.schedule import RECOMMENDED_ATTEMPTS, RECOMMENDED_S, Schedule
 from support.http_receiver import HttpReceiver
+from support.manual_clock import ManualClock
 from support.pushing import Attempts, deliver, endpoint, message
 
 NOW_S = 1_700_000_000.0

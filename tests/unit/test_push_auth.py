@@ -16,7 +16,6 @@ import yarl
 from aiohttp import web
 
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
 from emq_push import handshake
 from emq_push.addresses import AddressFilter
@@ -26,6 +25,7 @@ from emq_push.pusher import Pusher, Reports
 from support.authority import Authority
 from support.emq_shell import Shell
 from support.http_receiver import HttpReceiver, Request
+from support.manual_clock import ManualClock
 from support.pushing import ANY, Attempts, deliver, endpoint, message, topic
 
 NOW_S = 1_700_000_000.0

@@ -13,13 +13,13 @@ import yarl
 
 import emq
 from emq.runtime import errors, settings
-from emq.runtime.clock import ManualClock
 from emq_push import outages
 from emq_push.cli.pushing import with_push
 from emq_push.endpoint import Endpoint, failing_note
 from emq_push.outages import FEWEST, FORGET_S, NOTE_AFTER_S, Outages
 from emq_push.pusher import Pusher, Reports
 from support.http_receiver import HttpReceiver
+from support.manual_clock import ManualClock
 from support.pushing import Attempts, endpoint, message
 from support.waiting import until
 

@@ -19,7 +19,6 @@ import yarl
 from aiohttp import web
 
 from emq.runtime import errors, settings
-from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
 from emq_push import addresses, handshake, proxy
 from emq_push.addresses import AddressFilter, ForbiddenAddress
@@ -31,6 +30,7 @@ from emq_push.service.refusals import Invalid
 from support.authority import Authority
 from support.connect_proxy import ConnectProxy
 from support.http_receiver import HttpReceiver, Request
+from support.manual_clock import ManualClock
 from support.pushing import Attempts, endpoint, message
 from support.raw_server import RawConnection, RawServer
 from support.served import served

@@ -18,9 +18,9 @@ from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.quota.counter import WindowCounter
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
 from emq.topics.model import Topic
+from support.manual_clock import ManualClock
 
 T = 1_000_000_000
 

@@ -18,7 +18,6 @@ from emq.groups.priority import policy_for
 from emq.observe import recall
 from emq.quota.counter import WindowCounter
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq.storage import message
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict, WaitingEntry
 from emq.storage.message import Message
@@ -30,6 +29,7 @@ from emq.topics.model import Topic, TopicOptions, split
 from emq.trail.events import Published
 from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
+from support.manual_clock import ManualClock
 from support.recorded_events import RecordedEvents
 from support.recorded_trail import RecordedTrail
 

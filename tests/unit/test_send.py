@@ -14,11 +14,11 @@ from emq.producer.batcher import BATCH
 from emq.producer.producer import AT_ONCE
 from emq.producer.sorted_topics import CHUNK
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq.storage import message
 from emq.storage.log_store import Read
 from emq.storage.slot_store import SlotAdd
 from emq.topics.model import State
+from support.manual_clock import ManualClock
 from support.rig import Rig, rig
 
 NOW_S = 1_800_000_000.0

@@ -458,7 +458,7 @@ def test_without_a_trail_the_topic_is_needed_and_the_output_says_so(emq: Shell) 
 
 def test_an_id_in_several_topics_asks_which(emq: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("EMQ_TRAIL", "trail")
-    from emq.runtime.clock import ManualClock
+    from support.manual_clock import ManualClock
 
     trail = Trail.open(tmp_path / "trail", "producer", ManualClock())
     for topic in ("a", "b"):

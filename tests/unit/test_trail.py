@@ -12,12 +12,12 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
 from emq.trail import NullTrail, TrailSink, events, schema, segments
 from emq.trail.options import TrailOptions
 from emq.trail.writer import Trail
 from emq_trace import trail_lookup
+from support.manual_clock import ManualClock
 
 NOW_US = 1_000_000_000_000_000
 

@@ -16,11 +16,11 @@ from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.quota.counter import WindowCounter
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq.runtime.guard import Guard
 from emq.storage.log_store import Batch, Read
 from emq.storage.store import Store
 from emq.topics.model import Kind, Topic
+from support.manual_clock import ManualClock
 from support.recorded_events import RecordedEvents
 from support.virtual import virtual
 from support.waiting import until

@@ -16,9 +16,9 @@ from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.quota.counter import WindowCounter
-from emq.runtime.clock import ManualClock
 from emq.storage.log_store import Batch, LogStore, Read
 from emq.topics.model import Topic
+from support.manual_clock import ManualClock
 
 
 class SlowStore:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
+import sqlalchemy as sa
+
 from emq.database import Database, levels
 from emq.runtime import errors
 
@@ -33,20 +35,47 @@ async def upgrade(database: Database, environment: str, level: int, hosts_now: C
         raise errors.InvalidSettings(f"this version of EMQ knows the feature levels 1 to {levels.LEVEL}, not {level}")
     _check(await hosts_now(), level)
     try:
-        before = await database.run(lambda c: levels.announce(c, environment, level))
+        before = await database.run(lambda c: announce(c, environment, level))
         if before < level:
             _check(await hosts_now(), level)  # an older host may have joined before the announcement
-            await database.run(lambda c: levels.take_effect(c, environment, level))
+            await database.run(lambda c: take_effect(c, environment, level))
     except BaseException as exc:
         await _take_back(database, environment, level, exc)
         raise
     return before
 
 
+def announce(connection: sa.Connection, environment: str, level: int) -> int:
+    """Announce a level, in place of an earlier announcement; return the level that counts until it is raised."""
+    before = levels.current(connection, environment)
+    levels.put(connection, environment, levels.ANNOUNCED, level if level > before else 0)
+    return before
+
+
+def retract(connection: sa.Connection, environment: str, level: int) -> None:
+    """Take an announcement back, unless another one has come meanwhile."""
+    if levels.announced(connection, environment) == level:
+        levels.put(connection, environment, levels.ANNOUNCED, 0)
+
+
+def take_effect(connection: sa.Connection, environment: str, level: int) -> None:
+    """Raise the environment's level to the announced one; do nothing if somebody else has done so.
+
+    Raises:
+        WrongState: the level is not announced any more; the text says why.
+    """
+    if (soon := levels.announced(connection, environment)) == level:
+        levels.put(connection, environment, levels.KEY, level)
+        levels.put(connection, environment, levels.ANNOUNCED, 0)
+    elif levels.current(connection, environment) < level:
+        other = f"raises it to level {soon}" if soon else f"has withdrawn the raise to feature level {level}"
+        raise errors.WrongState(f"somebody else {other}; see: emq upgrade")
+
+
 async def _take_back(database: Database, environment: str, level: int, why: BaseException) -> None:
     """Let older hosts join again after a raise that has failed."""
     try:
-        await database.run(lambda c: levels.retract(c, environment, level))
+        await database.run(lambda c: retract(c, environment, level))
     except errors.DatabaseUnavailable:
         raise errors.DatabaseUnavailable(
             f"{why}; the raise to feature level {level} may stay announced, which keeps older hosts from joining; see: "

@@ -16,10 +16,10 @@ from emq.allocation.plan.loads import shares_of
 from emq.allocation.plan.plan import effective
 from emq.allocation.records import Order
 from emq.host.statistics import HostStatistics
-from emq.observe import epochs
 from emq.runtime import durations
 from emq_cli import output
 from emq_cli.cluster import DatabaseView
+from emq_trace import epochs
 
 
 class HostRow(msgspec.Struct, frozen=True):

@@ -45,7 +45,7 @@ async def show(session: Session, topic: Topic) -> None:
 
     Example: emq offsets show shop
     """
-    from emq.observe import epochs
+    from emq_trace import epochs
 
     async with session.app() as opened:
         found = await opened.admin.offsets(_with_offsets(await opened.catalog.get(topic)))

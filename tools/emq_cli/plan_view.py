@@ -14,13 +14,13 @@ from emq.allocation.plan import units
 from emq.allocation.plan.drafting import NO_HOSTS, NOBODY
 from emq.allocation.plan.levelling import PlacementReason
 from emq.allocation.plan.plan import Plan, effective
-from emq.observe import epochs
 from emq.storage.names import parts_of, topic_of
 from emq.topics import buckets
 from emq_cli import host_view, output, placement_reasons
 from emq_cli.bucket_contents import Amount
 from emq_cli.cluster import DatabaseView
 from emq_cli.host_view import HostRow
+from emq_trace import epochs
 
 MAX_GROUPS = 40
 """Groups that a table shows; JSON has all."""

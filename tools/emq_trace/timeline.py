@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from emq.observe import epochs
 from emq.runtime import durations, plurals
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.events import Event
 from emq_proof import lives
+from emq_trace import epochs
 from emq_trace.waiting_reasons import moment
 
 

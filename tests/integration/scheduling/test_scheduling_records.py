@@ -12,7 +12,6 @@ import pytest
 
 from emq.database import Database, batch_writer
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq_scheduling.model import Pool, TaskType
 from emq_scheduling.pools.catalog import PoolCatalog
 from emq_scheduling.records import ends, retention
@@ -22,6 +21,7 @@ from emq_scheduling.records.records import Attempt, Records
 from emq_scheduling.records.retention import Retention
 from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeView
 from emq_scheduling.records.snapshots import Snapshots
+from support.manual_clock import ManualClock
 from support.waiting import until
 
 NOW_US = 1_700_000_000_000_000

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from emq.runtime import errors
-from emq.runtime.clock import ManualClock
 from emq.storage.message import Message
 from emq_scheduling.choice.health import Health
 from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Run
@@ -21,6 +20,7 @@ from emq_scheduling.hosting.viewing import Viewer
 from emq_scheduling.model import Hours, Limit, Period, Pool, Resource, TaskType
 from emq_scheduling.outcomes import ResourceFailed
 from emq_scheduling.tasks import NOT_NOW, Task, task_of
+from support.manual_clock import ManualClock
 
 EVENING = datetime.datetime(2026, 3, 2, 20, 59, tzinfo=datetime.UTC).timestamp()
 
