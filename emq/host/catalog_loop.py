@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 TRY_AGAIN_S = 1.0
 
-SPARING = 10
+SPARING = 3
 """How many times as long as a look that found changes the loop rests at least, `poll_s` at most."""
 
 
