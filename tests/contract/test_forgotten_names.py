@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from slot_user import SlotUser
 from target import Can, Needs, Target, ends, put_one, read_one, watching
 from traces_of_store import traces
@@ -16,6 +19,9 @@ from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, 
 from emq.storage.log_store import Put, Read, Trim
 from emq.storage.slot_store import Recover, SlotVerdict
 from emq.storage.store import Ended, Store
+from emq_stores.sql.backend import Transaction
+from emq_stores.sql.store import SqlStore
+from support.waiting import until
 
 NOW_MS = 1_700_000_000_000
 MARK, OTHER_MARK = -(1 << 47) - 1, -2
@@ -182,3 +188,40 @@ async def test_a_slot_is_forgotten_with_its_group(user: SlotUser, store: Store, 
     assert await traces(store, opened) == {}
     await user.fill(b"new")
     assert await user.sizes() == (1, 0, 0)
+
+
+async def test_a_group_that_is_forgotten_at_this_moment_is_made_again_as_a_whole(
+    store: Store, other: Store, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next topic of its name waits for the transaction that drops the rows."""
+    if not isinstance(store, SqlStore) or not isinstance(other, SqlStore):
+        pytest.skip("whole calls follow each other in this store")
+    ended, backend = group(target), other._backend
+    await used(store, ended)
+    await seal(store, ended)
+    assert await forget(store, ended) == [None]
+    halfway, goes_on = threading.Event(), threading.Event()
+    rows = Transaction.rows
+
+    def rows_slowly(transaction: Transaction, statement: str, **values: Any) -> Sequence[Any]:
+        if statement == "groups_forget":
+            halfway.set()
+            assert goes_on.wait(60.0)
+        return rows(transaction, statement, **values)
+
+    monkeypatch.setattr(Transaction, "rows", rows_slowly)
+    forgetting = asyncio.create_task(forget(store, ended))
+    await asyncio.to_thread(halfway.wait, 60.0)
+    opening = asyncio.create_task(other.log.trim([Trim(queue, 0, None, seal=False) for queue in ended.queues]))
+    if backend.db.dialect == "postgresql":  # SQLite lets no second transaction begin
+        await until(lambda: backend.db.run(_lock_waits))
+    goes_on.set()
+    assert await forgetting == [[3, 3]]
+    assert served(await opening) == [False, False]
+    assert await put_one(other.log, ended.queues[0], b"first") == range(1, 2)
+    assert (await read_one(store.log, ended.queues[0], 1, epoch=1)).bodies == [b"first"]
+
+
+def _lock_waits(connection: sa.Connection) -> int:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    return int(connection.execute(sa.text(query)).scalar_one())

@@ -12,7 +12,7 @@ from emq_stores.sql.rows import Group, KnownRows, Queue, save_groups
 def forgotten(transaction: Transaction, known: KnownRows, ended: Sequence[Ended]) -> list[Sequence[int] | None]:
     """Forget those groups that are sealed and empty, and have the mark; mark those that have none."""
     names = sorted({name for each in ended for name in _rows_of(each)})
-    groups = {row[0]: Group(*row) for row in transaction.rows("groups_lock", names=names)}
+    groups = {row[0]: Group(*row) for row in transaction.rows("groups_end", names=names)}
     names = sorted({name for each in ended for name in each.queues})
     queues = {row[0]: Queue(*row) for row in transaction.rows("queues_lock", names=names)}
     busy = {row[0] for row in transaction.rows("groups_busy", ids=[group.id for group in groups.values()])}
