@@ -159,6 +159,22 @@ async def test_the_first_call_fences_off_nobody_and_keeps_who_is_armed(
         assert (await read_one(other.log, ended.queues[0], 1, epoch=5)).bodies == [b"first"]
 
 
+async def test_a_wake_up_that_nobody_followed_is_forgotten_and_those_of_others_stay(
+    store: Store, other: Store, opened: Target
+) -> None:
+    gone, stays = group(opened, 1), group(opened, 11)
+    for each in (gone, stays):
+        await used(store, each)
+        await put_one(other.log, each.queues[0], b"wakes")
+    before = {name for names in (await traces(store, opened)).values() for name in names}
+    await seal(store, gone)
+    for _ in range(2):
+        await forget(store, gone)
+    after = {name for names in (await traces(store, opened)).values() for name in names}
+    assert before - after == {gone.lane, *gone.queues}
+    assert {stays.lane, *stays.queues} <= after
+
+
 async def test_an_owner_that_knew_the_queue_finds_out_that_it_begins_again(
     store: Store, other: Store, target: Target
 ) -> None:

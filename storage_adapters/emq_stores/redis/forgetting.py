@@ -33,8 +33,7 @@ async def forgotten(
     of_slot = dict(zip(slots, await of_slots.forget([*slots.values()]), strict=True))
 
     async def one(shard: Shard, chunk: Sequence[int]) -> list[Sequence[int] | Failure | None]:
-        keys = [shard.head, shard.armed, shard.lane_armed, shard.fence, shard.sealed, shard.layout]
-        keys += [shard.woken, shard.watchers]
+        keys = [shard.head, shard.armed, shard.lane_armed, shard.fence, shard.sealed, shard.layout, shard.woken]
         args: list[Any] = []
         for place in chunk:
             lane, queues, _, mark = ended[place]

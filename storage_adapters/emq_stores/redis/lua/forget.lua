@@ -1,16 +1,15 @@
 #!lua flags=allow-oom
 -- Forget groups of topics that are gone: queues and lanes, each group if all of it is sealed and empty, and if its epoch
 -- is the caller's mark. If the epoch is another one, write the mark there: whoever comes to own the group replaces it.
--- KEYS  1 hash head, 2 hash armed, 3 hash lane_armed, 4 hash fence, 5 set sealed, 6 hash layout, 7 zset woken,
---       8 zset watchers; then for each group the list of each queue; then its zset waiting, hash prepared, zset dead,
---       and the rest of the lane: zset ranks, hash bodies, hash reasons, zset named, zset taken, hash taken_ms, zset ids
+-- KEYS  1 hash head, 2 hash armed, 3 hash lane_armed, 4 hash fence, 5 set sealed, 6 hash layout, 7 zset woken; then for
+--       each group the list of each queue; then its zset waiting, hash prepared, zset dead, and the rest of the lane:
+--       zset ranks, hash bodies, hash reasons, zset named, zset taken, hash taken_ms, zset ids
 -- ARGV  for each group: group, mark (below 0), whether to forget it (1), or to write the mark at most (0), number of
 --       queues, queues ...
--- Returns for each group 0 if the group stays, else a list: 1, and the tail of each queue. O(groups watchers).
+-- Returns for each group 0 if the group stays, else a list: 1, and the tail of each queue. O(groups + woken).
 -- include whole
 local OF_LANE = 10
-local answer, k, a = {}, 9, 1
-local channels = redis.call('ZRANGE', KEYS[8], 0, -1)
+local answer, forgotten, k, a = {}, {}, 8, 1
 
 local function forget(group, lane, names)
   for _, name in ipairs(names) do
@@ -21,9 +20,7 @@ local function forget(group, lane, names)
   redis.call('HDEL', KEYS[3], group)
   redis.call('DEL', unpack(KEYS, lane, lane + OF_LANE - 1))
   names[#names + 1] = group
-  for _, channel in ipairs(channels) do
-    for _, name in ipairs(names) do redis.call('ZREM', KEYS[7], channel .. '\n' .. name) end
-  end
+  for _, name in ipairs(names) do forgotten[name] = true end
   redis.call('SREM', KEYS[5], unpack(names))
   redis.call('HDEL', KEYS[4], group)
 end
@@ -48,5 +45,9 @@ while a <= #ARGV do
     redis.call('HSET', KEYS[4], group, mark)
   end
   k, a = lane + OF_LANE, a + 4 + n
+end
+-- Few names are woken and not read yet. To try each name with the channel of each host would take much longer.
+for _, woken in ipairs(next(forgotten) and redis.call('ZRANGE', KEYS[7], 0, -1) or {}) do
+  if forgotten[string.match(woken, '\n(.*)$')] then redis.call('ZREM', KEYS[7], woken) end
 end
 return answer
