@@ -253,6 +253,16 @@ def test_progress_stays_as_it_is_while_there_is_nothing_to_read() -> None:
     assert advanced(at, {"t/0/a": Bounds(1, 5), "u/0/a": Bounds(1, 1)}, None, lost_fails=True) is at
 
 
+def test_the_progress_forgets_a_topic_that_is_gone_although_there_is_nothing_to_read() -> None:
+    """The store may forget the topic, too. The next one of its name is read from its head."""
+    at, bounds = progress(t=5, u=1), {"u/0/a": Bounds(1, 1)}
+    end = advanced(at, bounds, None, lost_fails=True)
+    assert (end.ends.keys(), end.spans()) == ({"u/0/a"}, [])
+    assert advanced(end, bounds, None, lost_fails=True) is end
+    again = advanced(end, {**bounds, "t/0/a": Bounds(1, 3, 8)}, None, lost_fails=True)
+    assert again.spans() == [Span("t/0/a", 1, 3, 8)]
+
+
 def test_a_queue_that_ends_before_the_progress_is_noticed() -> None:
     at, bounds = progress(t=50), {"t/0/a": Bounds(1, 9)}
     with pytest.raises(errors.EMQError, match=r"'t/0/a': offsets 9 to 49 are lost.*set the option trimmed to 'skip'"):

@@ -113,7 +113,7 @@ def advanced(
     lost_fails: bool,
     others: Collection[str] = (),
 ) -> Progress:
-    """Return the progress after the next batch: `start` itself if there is nothing to read.
+    """Return the progress after the next batch: `start` itself if there is nothing to read, and no topic is gone.
 
     Args:
         bounds: bounds of the queues that exist now or were retired since; the progress forgets other queues.
@@ -137,7 +137,8 @@ def advanced(
         positions[queue] = Position(head, incarnation) if again else at._replace(incarnation=incarnation)
     backlogs = [bounds[queue].tail - max(at.offset, bounds[queue].head) for queue, at in positions.items()]
     if not any(backlogs):
-        return start
+        # The store may forget a topic that is gone. A topic of its name is another one, with offsets that begin again.
+        return start if start.ends.keys() <= positions.keys() else Progress(positions, {})
     shares = backlogs if most is None else shared_out(most, backlogs)
     moving = {queue: share for queue, share in zip(positions, shares, strict=True) if share}
     begins = {queue: positions[queue].offset for queue in moving}
