@@ -15,7 +15,7 @@ from emq_spark.load import ledger
 
 NAME = "odd"
 OFFSETS = 20
-PUBLISHED = 56
+PUBLISHED = 60
 """Messages that the oddities publish, each id once."""
 
 
@@ -44,6 +44,7 @@ def add(story: Story) -> None:
         the_oldest_is_dropped_and_no_host_has_noticed,
         the_store_comes_back_without_a_message_and_reads_another_again,
         a_key_s_messages_get_the_offsets_of_lost_ones,
+        the_store_forgets_a_queue_and_gives_its_offsets_out_again,
         dead_letters_are_replayed,
         an_occurrence_is_recorded_again_after_a_crash,
         a_publish_of_unknown_outcome_is_repeated,
@@ -87,6 +88,15 @@ def a_key_s_messages_get_the_offsets_of_lost_ones(story: Story) -> None:
     for i, (offset, at) in enumerate(((8, T0_US + 2 * S), (7, T0_US + 4 * S))):
         _sent(story, f"again-{i}", offset=offset, group=1, priority=1, key="regular")
         _deliver(story, f"again-{i}", at, offset=offset, group=1, priority=1, key="regular")
+
+
+def the_store_forgets_a_queue_and_gives_its_offsets_out_again(story: Story) -> None:
+    """A topic of its name follows. One host has the group all the time."""
+    _row(story, events.FORGOTTEN, T0_US + 3 * S, offset=1, until=9, id=None, group=1, priority=0, source="leader")
+    for i, (offset, at) in enumerate(((7, 2), (8, 2), (7, 4), (5, 5))):
+        name, where = f"again-too-{i}", {"offset": offset, "group": 1, "priority": 0, "key": "returns"}
+        _sent(story, name, sent_us=T0_US + (at - 1) * S, answered_us=T0_US + (at - 1) * S + 200, **where)
+        _deliver(story, name, T0_US + at * S + i * 10_000, **where)
 
 
 def dead_letters_are_replayed(story: Story) -> None:

@@ -142,6 +142,11 @@ class Frames:
         return audit_events.only(self.ranges, events.LOST)
 
     @property
+    def forgotten(self) -> DataFrame:
+        """Queues of topics that ended, which a store has forgotten."""
+        return audit_events.only(self.ranges, events.FORGOTTEN)
+
+    @property
     def begun_again(self) -> DataFrame:
         """Offsets that a store has lost, or that begin again because it has forgotten the queue."""
         return audit_events.only(self.ranges, events.LOST, events.FORGOTTEN)

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from emq_proof import interleaved
+from emq_spark.audit import offsets
 from emq_spark.audit.findings import found_in
 
 _QUEUE: Final = ("topic", "group", "priority")
@@ -28,12 +29,13 @@ def spans(starts: DataFrame) -> DataFrame:
     )
 
 
-def suspects(spans: DataFrame, owners: DataFrame, slack_us: int) -> DataFrame:
+def suspects(spans: DataFrame, owners: DataFrame, forgotten: DataFrame, slack_us: int) -> DataFrame:
     """Find the pairs of owners of a queue whose later owner began below the last start of the former one.
 
     Args:
         spans: see `spans`.
         owners: see `emq_spark.audit.owners.beside`.
+        forgotten: rows about queues that a store forgot; owners from before and after cannot be compared by offsets.
         slack_us: microseconds by which the clocks of two hosts may differ.
     """
     released = owners.where(F.col("released_us").isNotNull())
@@ -46,6 +48,8 @@ def suspects(spans: DataFrame, owners: DataFrame, slack_us: int) -> DataFrame:
         & (F.col("first_us") < F.col("former_last_us") + (interleaved.NEW_TOPIC_US - slack_us))
     )
     found = spans.join(formers, list(_QUEUE)).where(overlaps)
+    between = F.col("lost_us").between(F.col("former_first_us"), F.col("last_us"))
+    found = found.join(F.broadcast(offsets.spans(forgotten)), offsets.of_queue() & between, "left_anti")
     return found.select(*_QUEUE, "source", "epoch", "former_source", "former_epoch", "former_high")
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from emq.trail import events
 from emq_proof.takeovers import UNTOLD_US
+from emq_spark.audit import offsets
 from emq_spark.audit.events import ENDINGS, NEVER_US, SENT, count, only, origin
 from emq_spark.audit.findings import found_in
 
@@ -190,13 +191,16 @@ def overtaken(followed: DataFrame, rows: DataFrame, doubtful: DataFrame, slack_u
     return _pairs(found.where(follows).withColumn("before", F.col("ahead")), "disorder", text)
 
 
-def passed_over(waiting: DataFrame, starts: DataFrame) -> DataFrame:
+def passed_over(waiting: DataFrame, starts: DataFrame, losses: DataFrame) -> DataFrame:
     """Report messages that were never started, although a message of their key and queue with a higher offset was.
 
     Args:
         waiting: waiting messages with a key, see `emq_spark.audit.waiting`.
         starts: started rows.
+        losses: as for `disorder`; starts before them passed over nothing that is published after them.
     """
+    begun = F.broadcast(offsets.spans(losses))
+    starts = starts.join(begun, offsets.was_lost(F.col("time_us"), 0), "left_anti")
     first = starts.where(F.col("key").isNotNull() & (F.col("attempt") == 1) & (F.col("offset") >= 0))
     place = ("topic", "group", "priority", "key_low")
     reached = first.withColumn("key_low", F.hash("key").cast("long")).groupBy(*place)

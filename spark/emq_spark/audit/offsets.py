@@ -71,7 +71,7 @@ def placed(
 
     Args:
         open_: the open rows of `emq_spark.audit.messages.JUDGED`.
-        ranges: dropped, skipped and lost rows.
+        ranges: dropped, skipped, lost and forgotten rows.
         store: the view of the store; None if nobody asked the store.
         blind: see `BLIND_GROUPS`.
         reached: see `reach`.
@@ -87,6 +87,8 @@ def placed(
     ranged = _in_ranges(ranged, only(ranges, events.SKIPPED), SKIPPED, is_inside)
     # A store that came back from a crash gives out all offsets from `begin` on again, also to later messages.
     ranged = _in_ranges(ranged, only(ranges, events.LOST), FORGOTTEN, F.col("last_us") <= F.col("lost_us"))
+    # Nothing of the messages before is in the store, whatever it has at their offsets now.
+    ranged = _in_ranges(ranged, only(ranges, events.FORGOTTEN), NOWHERE, F.col("last_us") <= F.col("lost_us"))
     if store is None:
         return ranged.withColumn("place", F.coalesce("place", F.lit(UNKNOWN)))
     queues = local_rows.frame(spark, store.queues, QUEUES)
@@ -302,7 +304,10 @@ def dropped(drops: DataFrame, refusing: Sequence[str]) -> DataFrame:
 
 
 def regressed(
-    queues: Sequence[QueueView], before: Sequence[QueueView], topics: Collection[str] | None
+    queues: Sequence[QueueView],
+    before: Sequence[QueueView],
+    topics: Collection[str] | None,
+    forgotten: Collection[tuple[str, int, int]] = (),
 ) -> list[dict[str, Any]]:
     """Return findings about queues: checkpoint beyond the tail or behind an earlier audit's, made again, gone (M).
 
@@ -310,8 +315,10 @@ def regressed(
         queues: the queues now.
         before: the queues at the last audit.
         topics: names of the topics that exist; None if unknown. A queue that is gone with its topic was deleted.
+        forgotten: topic, group and priority of queues that the store forgot in between. They are others now.
     """
     earlier = {(q.topic, q.group, q.priority): q for q in before}
+    earlier = {place: q for place, q in earlier.items() if place not in forgotten}
     found: list[dict[str, Any]] = []
     there = {q.topic: 0 for q in queues} if topics is None else topics
     groups = {name: max((q.group for q in queues if q.topic == name), default=-1) for name in {q.topic for q in before}}

@@ -139,7 +139,7 @@ class Steps:
                 self._reports.add(audit_owners.by_strangers(self._frames.rows, owners))
             starts = self._frames.starts
             spans = self._frames.kept("spans", interleaved.spans(starts))
-            suspects = interleaved.suspects(spans, owners, self._options.slack_us)
+            suspects = interleaved.suspects(spans, owners, self._frames.forgotten, self._options.slack_us)
             if (kept := self._frames.some("interleaved", suspects)) is not None:
                 self._reports.add(interleaved.faults(starts, kept))
 
@@ -299,7 +299,9 @@ class Steps:
         if store is None:
             return
         gone = {t.name for t in self._catalogs[0]} if self._catalogs else None
-        self._reports.add_rows(offsets.regressed(store.queues, self._state.saved.queues, gone))
+        ended = self._frames.forgotten.select("topic", "group", "priority")
+        forgotten = {(row["topic"], row["group"], row["priority"]) for row in ended.collect()}
+        self._reports.add_rows(offsets.regressed(store.queues, self._state.saved.queues, gone, forgotten))
         if store.dead:
             self._reports.add(dead_letters.delivered(unusual))
             self._reports.add(dead_letters.several(unusual))
@@ -374,9 +376,7 @@ class Steps:
             self._reports.add(keys.disorder(faults, self._frames.begun_again))
             self._reports.add(keys.overtaken(faults, rows, doubtful, slack_us))
         if waiting is not None and not (keyed := audit_waiting.with_key(waiting)).isEmpty():
-            begun = F.broadcast(offsets.spans(self._frames.begun_again))
-            starts = self._frames.starts.join(begun, offsets.was_lost(F.col("time_us"), 0), "left_anti")
-            self._reports.add(keys.passed_over(keyed, starts))
+            self._reports.add(keys.passed_over(keyed, self._frames.starts, self._frames.begun_again))
         others = self._topics(lambda topic: topic.options.ordering != "slot" or not topic.is_sorted)
         if serial := sorted(self._topics() - others):
             runs = keys.deliveries(keys.by_slot(rows, serial), cut_short, failures_run=False)
