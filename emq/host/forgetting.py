@@ -76,7 +76,7 @@ class Forgetting:
         now = await self._families.buried(now_s)
         places = [place for place in places if now.get(place.topic.name) == rows[place.topic.name]]
         for place, tails in zip(places, await self._told(places, mark), strict=True):
-            self._record(place, tails)
+            self._record(place, tails, round(now_s * 1e6))
 
     async def _told(self, places: Sequence[Place], mark: int) -> list[Sequence[int] | None]:
         """Call the store for all groups; return its answers."""
@@ -91,10 +91,10 @@ class Forgetting:
             found += served([None if isinstance(answer, errors.KeyDamaged) else answer for answer in answers])
         return found
 
-    def _record(self, place: Place, tails: Sequence[int] | None) -> None:
-        """Record that the offsets of the group's queues begin again."""
-        first, now_us = self._store.log.first_offset, self._clock.now_us()
+    def _record(self, place: Place, tails: Sequence[int] | None, at_us: int) -> None:
+        """Record that the offsets of the group's queues begin again, as of a time before the next topic's first one."""
+        first = self._store.log.first_offset
         for priority, tail in enumerate(tails or ()):
             if tail > first and self._trail.enabled:
                 name, group = place.topic.name, place.group
-                self._trail.record(events.Forgotten(now_us, name, group, priority, first, tail))
+                self._trail.record(events.Forgotten(at_us, name, group, priority, first, tail))

@@ -63,7 +63,68 @@ def test_a_failure_that_a_killed_host_had_no_answer_for_ends_its_delivery(
     assert prove(story.directory, Expectations(serial=["shop"])).key_order.count == found
 
 
+@pytest.mark.parametrize(("at_ms", "found"), [(15, 0), (5, 1), (25, 1), (None, 1)])
+def test_the_order_of_a_key_begins_again_when_the_store_forgets_its_queue(
+    story: Story, at_ms: float | None, found: int
+) -> None:
+    deliveries = [Delivery("a", 10, 11, key="k", offset=2), Delivery("b", 20, 21, key="k", offset=1)]
+    story.publish(*deliveries).own("host", 1)
+    forgets(story, at_ms)
+    assert story.deliver(*deliveries).prove().key_order.count == found
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_key_that_was_started_before_its_queue_was_forgotten_passed_over_nothing_after(
+    story: Story, again: bool
+) -> None:
+    started = Delivery("a", 10, 11, key="k", offset=2)
+    story.publish(started, Delivery("b", 0, 0, key="k", offset=1)).own("host", 1)
+    forgets(story, 15 if again else None)
+    proof = story.deliver(started).prove(Expectations(still_queued=1))
+    assert proof.key_order.count == (0 if again else 1)
+
+
+def test_a_loss_behind_a_message_does_not_excuse_that_its_key_passed_it_over(story: Story) -> None:
+    started = Delivery("a", 10, 11, key="k", offset=2)
+    story.publish(started, Delivery("b", 0, 0, key="k", offset=1)).own("host", 1)
+    story.trail().record(events.Lost(T0_US + 15 * MS, "shop", 0, 0, 5, 6))
+    assert story.deliver(started).prove(Expectations(still_queued=1)).key_order.count == 1
+
+
 # ------------------------------------------------------------------------------------------ O and M: owners and offsets
+
+
+def forgets(story: Story, at_ms: float | None, priority: int = 0) -> None:
+    """Let the leader record that the store forgot the queue, whose offsets ended at 9."""
+    if at_ms is not None:
+        story.trail("leader").record(events.Forgotten(T0_US + round(at_ms * MS), "shop", 0, priority, 1, 9))
+
+
+@pytest.mark.parametrize(("at_ms", "priority", "found"), [(5_000, 0, 0), (5_000, 1, 1), (-5_000, 0, 1), (None, 0, 1)])
+def test_a_queue_that_the_store_forgot_gives_its_offsets_out_again(
+    story: Story, at_ms: float | None, priority: int, found: int
+) -> None:
+    """The first message was published before the store forgot the queue, the second one at the same offset after."""
+    story.publish(Delivery("first", 1, 2, offset=3))
+    again = events.Published(T0_US + 10_000 * MS, "shop", 0, ["second"], 0, T0_US + 10_000 * MS, [3], [None])
+    story.trail("producer").record(again)
+    forgets(story, at_ms, priority)
+    assert story.prove(Expectations()).offsets.count == found
+
+
+@pytest.mark.parametrize(("at_ms", "found"), [(500, 0), (5, 1), (None, 1)])
+def test_an_owner_before_and_after_its_queue_was_forgotten_passed_over_nothing(
+    story: Story, at_ms: float | None, found: int
+) -> None:
+    """One host has the group all the time. Its successor goes on below an offset from before."""
+    before = [Delivery("a", 10, 11, offset=7), Delivery("b", 20, 21, offset=8)]
+    after = [Delivery("c", 1_000, 1_001, offset=1), Delivery("d", 1_100, 1_101, offset=2, source="successor")]
+    story.publish(*before, *after).own("host", 1)
+    forgets(story, at_ms)
+    story.deliver(*before, *after)
+    story.trail().record(events.Released(T0_US + 1_050 * MS, "shop", 0, 1))
+    proof = story.prove()
+    assert sum("below it" in example for example in proof.owners.examples) == found
 
 
 @pytest.mark.parametrize(("priority", "lost", "found"), [(0, 3, 0), (0, 5, 1), (1, 3, 1)])

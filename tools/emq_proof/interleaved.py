@@ -64,9 +64,16 @@ def faults(table: Any, owners: Owners, slack_us: int) -> Iterator[str]:
     queues: dict[tuple[str, int], list[Span]] = defaultdict(list)
     for span in map(Span._make, zip(*lists(summed, *names), strict=True)):
         queues[span.place, span.priority].append(span)
-    for _, spans in sorted(queues.items()):
+    forgotten: dict[tuple[str, int], list[int]] = defaultdict(list)
+    ends = only(table, events.FORGOTTEN)
+    ends = ends.append_column("place", join(ends["topic"], ends["group"]))
+    for place, priority, at_us in zip(*lists(ends, *_QUEUE, "time_us"), strict=True):
+        forgotten[place, priority].append(at_us)
+    for queue, spans in sorted(queues.items()):
         for former, later in suspects(spans, owners, slack_us):
-            yield from _passed_over(rows, former, later)
+            # An owner of both the queue that the store forgot and the next one started offsets of each.
+            if not any(former.first_us <= at_us <= later.last_us for at_us in forgotten.get(queue, ())):
+                yield from _passed_over(rows, former, later)
 
 
 def suspects(spans: Iterable[Span], owners: Owners, slack_us: int) -> Iterator[tuple[Span, Span]]:

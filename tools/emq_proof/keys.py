@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from emq_proof.checks import End, Start, Violations
+from emq_proof.history_facts import Loss, concerns
 from emq_proof.takeovers import Takeovers
 from emq_proof.waiting import Waiting
 
@@ -130,7 +131,7 @@ def overtaken(
 
 def disorder(
     starts: Sequence[Start],
-    losses: Mapping[tuple[str, int | None], Sequence[int]] | None = None,
+    losses: Mapping[tuple[str, int | None], Sequence[Loss]] | None = None,
     slack_us: int = 0,
     waiting: Iterable[Waiting] = (),
 ) -> Violations:
@@ -141,9 +142,9 @@ def disorder(
 
     Args:
         starts: all starts, in order of time.
-        losses: by `<topic>/<group>` and priority, the times when a host noticed that the store had come back from a
-            crash without the queue's last messages, or had a name forgotten. The store gives the offsets out again, so
-            the order begins again.
+        losses: by `<topic>/<group>` and priority: a host noticed that the store had come back from a crash without
+            the queue's last messages, or had the store forget the queue. The store gives the offsets out again, so the
+            order begins again.
         slack_us: largest difference between the clocks of two hosts.
         waiting: messages that were never started.
     """
@@ -159,7 +160,7 @@ def disorder(
             queue = (start.place, start.priority, start.key)
             before = latest.get(queue)
             again = before is not None and any(
-                before.time_us <= at_us <= start.time_us for at_us in noticed.get(queue[:2], ())
+                before.time_us <= loss.at_us <= start.time_us for loss in noticed.get(queue[:2], ())
             )
             if before is not None and before.source != start.source and not _is_earlier(before, start):
                 again |= start.time_us - before.time_us <= slack_us
@@ -173,10 +174,11 @@ def disorder(
         for message in waiting:
             if message.key is not None:
                 passed = latest.get((message.place, message.priority, message.key))
+                again = noticed.get((message.place, message.priority), ())
                 if (
                     passed is not None
                     and passed.offset > message.offset
-                    and not any(passed.time_us <= at_us for at_us in noticed.get((message.place, message.priority), ()))
+                    and not concerns(again, message.offset, passed.time_us, 0)
                 ):
                     yield (
                         f"{message.name} (offset {message.offset}) of key {message.key!r} was never started, and "

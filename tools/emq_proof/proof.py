@@ -200,7 +200,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     takeovers = _takeovers(ledger)
     left = waiting.of(table, owners.crashes)
     begun = losses(table, events.FORGOTTEN)
-    noticed = {(f"{t}/{g}", p): [loss.at_us for loss in found] for (t, g, p), found in begun.items()}
+    noticed = {(f"{t}/{g}", p): found for (t, g, p), found in begun.items()}
     doubtful = _doubtful(ledger)
     order = (
         keys.overlaps(starts, ends, takeovers, slack_us, doubtful),
