@@ -94,7 +94,8 @@ def the_store_forgets_a_queue_and_gives_its_offsets_out_again(story: Story) -> N
     """A topic of its name follows. One host has the group all the time."""
     _row(story, events.FORGOTTEN, T0_US + 3 * S, offset=1, until=9, id=None, group=1, priority=0, source="leader")
     for i, (offset, at) in enumerate(((7, 2), (8, 2), (7, 4), (5, 5))):
-        name, where = f"again-too-{i}", {"offset": offset, "group": 1, "priority": 0, "key": "returns"}
+        name = f"again-too-{i}"
+        where: dict[str, Any] = {"offset": offset, "group": 1, "priority": 0, "key": "returns"}
         _sent(story, name, sent_us=T0_US + (at - 1) * S, answered_us=T0_US + (at - 1) * S + 200, **where)
         _deliver(story, name, T0_US + at * S + i * 10_000, **where)
 

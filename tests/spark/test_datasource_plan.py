@@ -257,7 +257,7 @@ def test_the_progress_forgets_a_topic_that_is_gone_although_there_is_nothing_to_
     """The store may forget the topic, too. The next one of its name is read from its head."""
     at, bounds = progress(t=5, u=1), {"u/0/a": Bounds(1, 1)}
     end = advanced(at, bounds, None, lost_fails=True)
-    assert (end.ends.keys(), end.spans()) == ({"u/0/a"}, [])
+    assert ({*end.ends}, end.spans()) == ({"u/0/a"}, [])
     assert advanced(end, bounds, None, lost_fails=True) is end
     again = advanced(end, {**bounds, "t/0/a": Bounds(1, 3, 8)}, None, lost_fails=True)
     assert again.spans() == [Span("t/0/a", 1, 3, 8)]

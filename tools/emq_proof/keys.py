@@ -159,12 +159,12 @@ def disorder(
             seen.add(start.name)
             queue = (start.place, start.priority, start.key)
             before = latest.get(queue)
-            again = before is not None and any(
+            begun = before is not None and any(
                 before.time_us <= loss.at_us <= start.time_us for loss in noticed.get(queue[:2], ())
             )
             if before is not None and before.source != start.source and not _is_earlier(before, start):
-                again |= start.time_us - before.time_us <= slack_us
-            if before is not None and before.offset > start.offset and not again:
+                begun |= start.time_us - before.time_us <= slack_us
+            if before is not None and before.offset > start.offset and not begun:
                 yield (
                     f"{start.name} (offset {start.offset}) of key {start.key!r} was started after "
                     f"{before.name} (offset {before.offset})"
