@@ -23,7 +23,7 @@ from emq.allocation.bucket_membership import BucketMembership
 from emq.groups.context import HostContext
 from emq.host.surroundings import Storage
 from emq.runtime import errors, pace
-from emq.storage.answers import served
+from emq.storage.answers import FAILURES, served
 from emq.storage.store import Ended
 from emq.topics import row_codec
 from emq.topics.opening import CHUNK, Place, places_of
@@ -72,24 +72,24 @@ class Forgetting:
     async def _forget(self, rows: dict[str, str], now_s: float) -> None:
         topics = [topic for name, body in rows.items() if (topic := row_codec.shape(name, body)) is not None]
         places, mark = places_of(topics), -2 - secrets.randbits(47)
-        await self._told(places, mark)
+        await self._tell(places, mark, now_s)
         now = await self._families.buried(now_s)
-        places = [place for place in places if now.get(place.topic.name) == rows[place.topic.name]]
-        for place, tails in zip(places, await self._told(places, mark), strict=True):
-            self._record(place, tails, round(now_s * 1e6))
+        await self._tell([p for p in places if now.get(p.topic.name) == rows[p.topic.name]], mark, now_s)
 
-    async def _told(self, places: Sequence[Place], mark: int) -> list[Sequence[int] | None]:
-        """Call the store for all groups; return its answers."""
-        found: list[Sequence[int] | None] = []
+    async def _tell(self, places: Sequence[Place], mark: int, now_s: float) -> None:
+        """Call the store for all groups; record those that it forgot, also if it cannot serve the others."""
         for start in range(0, len(places), CHUNK):
+            part = places[start : start + CHUNK]
             ended = [
                 Ended(p.lane, p.topic.queues(p.group), p.topic.slot(p.group) if p.topic.is_sorted else None, mark)
-                for p in places[start : start + CHUNK]
+                for p in part
             ]
             answers = await self._store.forget(ended)  # type: ignore[attr-defined]
+            for place, tails in zip(part, answers, strict=True):
+                if not isinstance(tails, FAILURES):
+                    self._record(place, tails, round(now_s * 1e6))
             # What belongs to a damaged key stays there, and holds up no other row.
-            found += served([None if isinstance(answer, errors.KeyDamaged) else answer for answer in answers])
-        return found
+            served([None if isinstance(answer, errors.KeyDamaged) else answer for answer in answers])
 
     def _record(self, place: Place, tails: Sequence[int] | None, at_us: int) -> None:
         """Record that the offsets of the group's queues begin again, as of a time before the next topic's first one."""

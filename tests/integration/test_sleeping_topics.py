@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from emq.storage.store import Ended
 from emq.topics.families import Family
 from emq.topics.family_catalog import BURIED_S
 from emq.topics.model import Kind, State, Topic, TopicOptions
+from emq.trail import events
 from emq_stores.memory import MemoryStore
 from support.rig import Rig, Seen, starts_per_second
 from support.virtual import virtual
@@ -415,6 +417,7 @@ async def test_a_name_that_comes_again_while_it_is_forgotten_loses_nothing(
     """Before and between the steps of `emq.host.forgetting`; with or without a host that has it by the next step."""
     monkeypatch.setattr("emq.topics.family_catalog.BURIED_S", 30.0)
     monkeypatch.setattr(forgetting, "LOOK_S", 10.0)
+    monkeypatch.setattr("emq.producer.router._now_s", asyncio.get_running_loop().time)
     await family(r)
     seen, calls = Seen(), list[str]()
     async with r.consuming(seen) as host:
@@ -480,6 +483,37 @@ async def test_the_leader_forgets_topics_that_were_deleted(r: Rig) -> None:
         assert left(r)["queues"] == {*topic.all_queues()}
         await asyncio.sleep(BURIED_S + 2 * forgetting.LOOK_S)
         assert (left(r), await rows(r)) == ({}, 0)
+
+
+async def test_what_a_store_forgot_is_recorded_although_it_could_not_serve_the_rest(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of the store is silent at the second call. The names of that part go at the next look."""
+    await family(r)
+    recorded, calls, silent = list[events.Record](), list[int](), errors.StoreUnavailable("silent")
+    async with r.consuming(Seen()) as host:
+        forget = host.forgetting._store.forget  # type: ignore[attr-defined]
+
+        async def half(ended: Sequence[Ended]) -> Sequence[Any]:
+            calls.append(len(ended))
+            if len(calls) != 2:
+                return [*await forget(ended)]
+            return [*await forget(ended[:1]), *[silent] * (len(ended) - 1)]
+
+        monkeypatch.setattr(host.forgetting, "_store", SimpleNamespace(log=r.store.log, forget=half))
+        monkeypatch.setattr(host.forgetting, "_trail", SimpleNamespace(enabled=True, record=recorded.append))
+        await r.producer.publish("f.x", b"")
+        await r.producer.publish("f.y", b"")
+        await asyncio.sleep(SOON_S)
+        before_us = r.clock.now_us()
+        await asyncio.sleep(BURIED_S + 3 * forgetting.LOOK_S)
+        assert (left(r), await rows(r)) == ({}, 0)
+    found = [one for one in recorded if isinstance(one, events.Forgotten)]
+    assert sorted((one.topic, one.priority, one.offset, one.until) for one in found) == [
+        ("f.x", 1, 1, 2),
+        ("f.y", 1, 1, 2),
+    ]
+    assert all(one.time_us > before_us for one in found)
 
 
 async def rows(r: Rig) -> int:
