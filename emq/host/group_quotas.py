@@ -45,11 +45,7 @@ class GroupQuotas:
             self._sharing.discard(name)
 
     async def follow(self, changed: Iterable[Topic], families: Mapping[str, int]) -> None:
-        """Compute the quotas of new and changed topics again.
-
-        Args:
-            families: all families now, with their numbers of buckets.
-        """
+        """Compute the quotas of new and changed topics again; `families` tells all numbers of buckets now."""
         if families != self._counts:
             self._counts = families
             self._families = {family: self._families.get(family, 0.0) for family in families}

@@ -21,6 +21,7 @@ from emq.topics.topic_changes import VERSION, TopicChanges
 _table = tables.topics
 _WILDCARD = re.compile(r"[*?\[]")
 
+HOUR_MS = 3_600_000
 AT_ONCE = 500
 """Most names in one statement."""
 
@@ -211,8 +212,14 @@ def unknown(name: str, environment: str, place: str, alike: str = "") -> errors.
 
 
 def _old(environment: str, before: int) -> sa.ColumnElement[bool]:
-    """Return the condition for rows of topics that were deleted before a version."""
-    return sa.and_(_table.c.environment == environment, _table.c.live == tables.TOMBSTONE, _table.c.version < before)
+    """Return the condition for rows of topics that were deleted before a version; an hour before, if of no family.
+
+    For so long, a producer without the database may publish. A store that knows nothing of the topic any more takes the
+    message, and only one to a name below a family gets its topic back (`emq.host.orphan_watch`).
+    """
+    late = sa.or_(_table.c.body.contains('"family"'), _table.c.version < before - HOUR_MS)
+    dead = _table.c.live == tables.TOMBSTONE
+    return sa.and_(_table.c.environment == environment, dead, _table.c.version < before, late)
 
 
 def _may_match(pattern: str) -> sa.ColumnElement[bool]:

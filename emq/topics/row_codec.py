@@ -137,7 +137,15 @@ def grave(deleted_s: float, topic: Topic) -> str:
     Topics of equal shape have equal rows.
     """
     options = {"merge": topic.options.merge} if topic.is_sorted else {}
-    shape = {"qps": 1.0, "priorities": topic.priorities, "groups": topic.groups, "kind": topic.kind, "options": options}
+    of = {"family": topic.family} if topic.family else {}
+    shape = {
+        "qps": 1.0,
+        **of,
+        "priorities": topic.priorities,
+        "groups": topic.groups,
+        "kind": topic.kind,
+        "options": options,
+    }
     return msgspec.json.encode({"deleted_s": deleted_s, "shape": shape}).decode()
 
 

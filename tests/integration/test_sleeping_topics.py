@@ -474,14 +474,18 @@ async def test_a_host_that_has_a_queue_which_is_forgotten_after_all_reads_it_fro
     assert Counter(seen.payloads) == {b"0": 4, b"1": 10}
 
 
-async def test_the_leader_forgets_topics_that_were_deleted(r: Rig) -> None:
+async def test_the_leader_forgets_topics_that_were_deleted_those_of_no_family_an_hour_later(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emq.topics.catalog_rows.HOUR_MS", 300_000)
     topic = await r.topic("f.plain", 120.0)
     async with r.consuming(Seen()):
         await r.producer.publish_many("f.plain", [b""] * 9)
         await asyncio.sleep(5)
         await r.admin.delete("f.plain", force=True)
-        assert left(r)["queues"] == {*topic.all_queues()}
         await asyncio.sleep(BURIED_S + 2 * forgetting.LOOK_S)
+        assert left(r)["queues"] == {*topic.all_queues()}
+        await asyncio.sleep(300)
         assert (left(r), await rows(r)) == ({}, 0)
 
 
