@@ -66,7 +66,7 @@ async def main(receipts: str, handler_ms: float, clock_ahead_s: float) -> None:
 
 def end_session(app: Any) -> None:
     """Take the session over and close it; this needs the session's password."""
-    ours = app.host.membership._tree._session._client.kazoo
+    ours = app.host.membership._inner._tree._session._client.kazoo
     hosts = ",".join(f"{host}:{port}" for host, port in ours.hosts)
     other = KazooClient(hosts=hosts, client_id=ours.client_id)
     other.start()
