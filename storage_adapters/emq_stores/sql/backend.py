@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 
 from emq.database import Database, statements
 from emq.database.refusals import reason_of
@@ -149,12 +150,13 @@ class Transaction:
     def tell(self, topics: Iterable[str]) -> None:
         """Wake the watchers of all instances for topics, once the transaction has committed."""
         everybody = EVERYBODY.format(environment=self.environment)
+        if not self.is_sqlite:  # in one statement, since a batch may make thousands of topics
+            each = sa.func.unnest(sa.cast([*topics], postgresql.ARRAY(sa.Text)))
+            self.connection.execute(sa.select(sa.func.pg_notify(CHANNEL.format(instance=everybody), each)))
+            return
         for topic in topics:
-            if self.is_sqlite:
-                self.wake(self.instance, topic)
-                self.wake(everybody, topic)  # whoever takes it, since only one process has hosts
-            else:
-                self.connection.execute(sa.select(sa.func.pg_notify(CHANNEL.format(instance=everybody), topic)))
+            self.wake(self.instance, topic)
+            self.wake(everybody, topic)  # whoever takes it, since only one process has hosts
 
     def send_wakeups(self) -> list[str]:
         """Write wake-ups for other instances, in the transaction; return the names for this instance."""
