@@ -214,10 +214,10 @@ def unknown(name: str, environment: str, place: str, alike: str = "") -> errors.
 def _old(environment: str, before: int) -> sa.ColumnElement[bool]:
     """Return the condition for rows of topics that were deleted before a version; an hour before, if of no family.
 
-    For so long, a producer without the database may publish. A store that knows nothing of the topic any more takes the
-    message, and only one to a name below a family gets its topic back (`emq.host.orphan_watch`).
+    A producer without the database may publish for an hour, and a store takes messages to a name that it has forgotten.
+    Names below a family get their topic back then (`emq.host.orphan_watch`); no others do.
     """
-    late = sa.or_(_table.c.body.contains('"family"'), _table.c.version < before - HOUR_MS)
+    late = sa.or_(_table.c.body.contains('"family":'), _table.c.version < before - HOUR_MS)
     dead = _table.c.live == tables.TOMBSTONE
     return sa.and_(_table.c.environment == environment, dead, _table.c.version < before, late)
 

@@ -478,7 +478,7 @@ async def test_the_leader_forgets_topics_that_were_deleted_those_of_no_family_an
     r: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("emq.topics.catalog_rows.HOUR_MS", 300_000)
-    topic = await r.topic("f.plain", 120.0)
+    topic = await r.topic("f.plain", 120.0, priorities=("family", "low"))  # a word of the rows of families
     async with r.consuming(Seen()):
         await r.producer.publish_many("f.plain", [b""] * 9)
         await asyncio.sleep(5)
