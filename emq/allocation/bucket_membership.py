@@ -200,23 +200,18 @@ class BucketMembership:
         """Find the state of a group again; return whether it is assigned."""
         if self._moved is not None:
             self._moved.add(group)
-        bucket = self._bucket.get(group)
-        base = None if bucket is None else self._given.get(bucket)
-        if bucket is None or base is None:
-            self._assigned.pop(group, None)
-            self._new.discard(group)
-            return False
-        of, own = self._own_epochs.get(group, (base, base))
-        epoch = own if of == base else base
-        held = self._held.get(group)
-        if held is not None and held != (bucket, epoch):  # the host must let go of it first
-            self._assigned.pop(group, None)
-            self._new.discard(group)
-            return False
-        self._assigned[group] = epoch
-        if held is None:
-            self._new.add(group)
-        return True
+        bucket, held = self._bucket.get(group, ""), self._held.get(group)
+        if (base := self._given.get(bucket)) is not None:
+            of, own = self._own_epochs.get(group, (base, base))
+            epoch = own if of == base else base
+            if held in (None, (bucket, epoch)):  # else the host must let go of it first
+                self._assigned[group] = epoch
+                if held is None:
+                    self._new.add(group)
+                return True
+        self._assigned.pop(group, None)
+        self._new.discard(group)
+        return False
 
     def _hold(self, group: str) -> None:
         bucket = self._bucket[group]

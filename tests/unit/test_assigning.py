@@ -275,6 +275,23 @@ async def test_a_group_is_not_asked_for_again_under_an_epoch_that_was_refused(h:
         await h.owns(a=2, b=1)
 
 
+@pytest.mark.parametrize("was_held", [True, False])
+async def test_a_group_that_a_store_refused_does_not_begin_at_once_under_its_next_epoch(
+    h: Host, was_held: bool
+) -> None:
+    """Whoever took it may have used this second. It counts as first for the membership, which knows no other owner."""
+    h.refuse |= {} if was_held else {"a": 1}
+    async with h.running():
+        h.assign(a=1)
+        if was_held:
+            await h.owns(a=1)
+            h.assignments.fenced(cast(OwnedGroup, h.groups["a"]))
+        await until(lambda: "fenced a 1" in h.told, 5)
+        h.assign(0, "a", "b", a=2, b=2)
+        await h.owns(a=2, b=2)
+    assert h.begun_at_once == ["b"]
+
+
 async def test_what_was_held_in_an_earlier_life_of_the_membership_is_forgotten_at_once(h: Host) -> None:
     """It belongs to others: it is not drained, nor said to be released."""
     async with h.running(a=1):
