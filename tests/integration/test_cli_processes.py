@@ -129,7 +129,9 @@ def test_ctrl_c_ends_a_live_view_without_complaint(emq: Shell) -> None:
     assert view.stderr.read() == ""
 
 
-RECEIPTS = """
+def noting_host(emq: Shell, pattern: str, processes: int) -> subprocess.Popen[str]:
+    """Start host processes that write a line to the file `receipts` for each start: id, topic, second, process."""
+    Path("mine.py").write_text(f"""
 import os
 import emq
 
@@ -137,18 +139,18 @@ app = emq.App()
 file = os.open("receipts", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
-@app.handler("cli-new-*")
+@app.handler("{pattern}")
 async def handle(m):
-    os.write(file, f"{m.id} {m.topic} {m.started_us // 1_000_000}\\n".encode())
-"""
+    os.write(file, f"{{m.id}} {{m.topic}} {{m.started_us // 1_000_000}} {{os.getpid()}}\\n".encode())
+""")
+    Path("receipts").touch()
+    return emq.start(f"host --processes {processes} --app mine")
 
 
 def test_topics_that_come_while_host_processes_work_move_groups_without_a_repeat_or_a_cap_exceeded(
     emq: Shell, shared: None
 ) -> None:
-    Path("mine.py").write_text(RECEIPTS)
-    Path("receipts").touch()
-    parent = emq.start("host --processes 3 --app mine")
+    parent = noting_host(emq, "cli-new-*", 3)
     names = [f"cli-new-{n}" for n in range(9)]
     for name in names:
         emq.here(f"topic create {name} --qps 150")
@@ -157,7 +159,7 @@ def test_topics_that_come_while_host_processes_work_move_groups_without_a_repeat
     until(lambda: len(Path("receipts").read_text().split("\n")) > 9 * 900)
     starts = [line.split() for line in Path("receipts").read_text().splitlines()]
     assert len({message for message, *_ in starts}) == len(starts) == 9 * 900
-    assert max(Counter((topic, second) for _, topic, second in starts).values()) <= 150
+    assert max(Counter((topic, second) for _, topic, second, _ in starts).values()) <= 150
     hosts = emq.json("hosts")["hosts"]
     assert [(host["host"], host["groups"]) for host in hosts] == [("h-0", 9), ("h-1", 9), ("h-2", 9)]
     assert "3 hosts" in emq.here("plan")
@@ -167,27 +169,11 @@ def test_topics_that_come_while_host_processes_work_move_groups_without_a_repeat
         emq.here(f"topic delete {name} --yes --force")
 
 
-PIDS = """
-import os
-import emq
-
-app = emq.App()
-file = os.open("pids", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-
-@app.handler("cli-family-*")
-async def handle(m):
-    os.write(file, f"{m.topic} {os.getpid()}\\n".encode())
-"""
-
-
 def test_the_plan_names_the_host_that_starts_the_messages_of_a_family_s_topic_also_after_a_drain(
     emq: Shell, shared: None
 ) -> None:
-    Path("mine.py").write_text(PIDS)
-    Path("pids").touch()
     emq.here("family create cli-family-* --qps 50")
-    parent = emq.start("host --processes 2 --app mine")
+    parent = noting_host(emq, "cli-family-*", 2)
     line_with(parent, "consuming")
 
     def shares() -> dict[str, int]:
@@ -199,12 +185,13 @@ def test_the_plan_names_the_host_that_starts_the_messages_of_a_family_s_topic_al
 
     def check() -> set[str]:
         """Publish to each topic; return the hosts that the plan names, after these have started the messages."""
-        Path("pids").write_text("")
+        Path("receipts").write_text("")
         for name in names:
             emq.here(f"publish {name} x")
-        until(lambda: Path("pids").read_text().count("\n") == len(names))
+        until(lambda: Path("receipts").read_text().count("\n") == len(names))
         pids = {host["pid"]: host["host"] for host in emq.json("hosts")["hosts"]}
-        started = {topic: pids[int(pid)] for topic, pid in map(str.split, Path("pids").read_text().splitlines())}
+        starts = [line.split() for line in Path("receipts").read_text().splitlines()]
+        started = {topic: pids[int(pid)] for _, topic, _, pid in starts}
         planned = {name: emq.json(f"plan {name}/0") for name in names}
         assert {name: found["host"] for name, found in planned.items()} == started
         assert all(found["bucket"].startswith("cli-family-*/bucket/") for found in planned.values())
