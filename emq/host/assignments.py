@@ -202,7 +202,7 @@ class Assignments:
             self._touch(mine)
 
     def _touch(self, groups: Iterable[str] | None) -> None:
-        """Look at groups soon, or at all."""
+        """Look at these groups soon; None for all groups."""
         if groups is None:
             self._touched = None
         elif self._touched is not None:

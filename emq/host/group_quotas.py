@@ -45,7 +45,7 @@ class GroupQuotas:
             self._sharing.discard(name)
 
     async def follow(self, changed: Iterable[Topic], families: Mapping[str, int]) -> None:
-        """Compute the quotas of new and changed topics again; `families` tells all numbers of buckets now."""
+        """Compute the quotas of new and changed topics again; `families` has each family's number of buckets."""
         if families != self._counts:
             self._counts = families
             self._families = {family: self._families.get(family, 0.0) for family in families}
