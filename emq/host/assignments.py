@@ -11,8 +11,8 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping, Set
-from typing import Any
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping, Sequence, Set
+from typing import Any, cast
 
 from emq.allocation.bucket_membership import BucketMembership
 from emq.allocation.membership import Assignment
@@ -46,6 +46,9 @@ TOLD_AT_ONCE = 2_000
 
 TOGETHER = 1_000
 """Most groups acquired at a time: many, for few round trips; not all, to spare the event loop and the servers."""
+
+AT_ONCE = 3
+"""Most such parts at once."""
 
 
 class Assignments:
@@ -258,23 +261,22 @@ class Assignments:
             started, era = time.monotonic(), self._target.era
             acquired = waits = 0
             parts = [
-                together[start : start + TOGETHER]
+                {group: new[group] for group in together[start : start + TOGETHER]}
                 for together in self._troubles.apart(list(new), str)
                 for start in range(0, len(together), TOGETHER)
             ]
-            for names in parts:
-                part = {group: new[group] for group in names}
-                refused, waiting = await self._acquire_part(part, era)
-                for group in refused:
-                    self._refuse(group, new[group])
-                for group in part.keys() - waiting.keys():
-                    self._troubles.well(group)
-                for group, failure in waiting.items():
-                    self._troubles.failed(group, failure)
+            for first in range(0, len(parts), AT_ONCE):
+                for part, (refused, waiting) in await self._acquire_parts(parts[first : first + AT_ONCE], era):
+                    for group in refused:
+                        self._refuse(group, new[group])
+                    for group in part.keys() - waiting.keys():
+                        self._troubles.well(group)
+                    for group, failure in waiting.items():
+                        self._troubles.failed(group, failure)
+                    waits += len(waiting)
+                    acquired += sum(group in self._ownership.groups for group in part)
                 if not self._is_wanted(era):
                     return
-                waits += len(waiting)
-                acquired += sum(group in self._ownership.groups for group in part)
             if waits == len(new):
                 return
             if acquired:
@@ -284,12 +286,25 @@ class Assignments:
     def _is_wanted(self, era: int) -> bool:
         return self._target.era == era and not self._is_stopping
 
+    async def _acquire_parts(
+        self, parts: Sequence[Mapping[str, int]], era: int
+    ) -> Iterable[tuple[Mapping[str, int], Acquired]]:
+        """Acquire some parts at once, so that the servers work for one while this host works on another.
+
+        An error is raised once all have ended, since groups may not be tried again while a part goes on.
+        """
+        found = await asyncio.gather(*(self._acquire_part(part, era) for part in parts), return_exceptions=True)
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        return zip(parts, cast(list[Acquired], found), strict=True)
+
     async def _acquire_part(self, part: Mapping[str, int], era: int) -> Acquired:
         """Acquire some groups; after an unexpected error, acquire each alone next time, since one may be the cause."""
         try:
             # Whatever comes of it: from now on, this host may have had the group.
             first = {group for group, epoch in part.items() if self._first.pop(group, None) == epoch}
-            return await self._ownership.acquire(part, self._catalog.look, lambda: self._is_wanted(era), first)
+            return await self._ownership.acquire(part, self._catalog.look_for, lambda: self._is_wanted(era), first)
         except (errors.DatabaseUnavailable, *FAILURES):
             raise
         except Exception as exc:

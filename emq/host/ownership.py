@@ -102,7 +102,7 @@ class Ownership:
     async def acquire(
         self,
         assigned: Mapping[str, int],
-        look: Callable[[], Awaitable[None]],
+        look: Callable[[int], Awaitable[None]],
         still: Callable[[], bool],
         first: Set[str] = frozenset(),
     ) -> Acquired:
@@ -113,7 +113,7 @@ class Ownership:
 
         Args:
             assigned: the epoch of each group.
-            look: reads the catalog if it has changed.
+            look: reads the catalog unless the host knows the given version or a newer one.
             still: called at the end; returns False if the groups are not wanted any more.
             first: groups that no host had before, which start at once.
 
@@ -131,16 +131,15 @@ class Ownership:
                 topic = self.topics.get(topic_name)
                 if topic is not None and index < topic.groups and name not in refused and name not in waiting:
                     wanted[name], topics[topic_name], queues[name] = epoch, topic, topic.queues(index)
-            newly_refused = await self.takeover.fence(wanted, queues, waiting)
+            newly_refused, found = await self.takeover.fence(wanted, queues, waiting)
             if newly_refused:
                 refused |= newly_refused
                 continue
-            if any(not topic.is_sorted for topic in topics.values()):
-                # Behind the fence: a former owner that knew more of the catalog may have noted that keys have moved
-                # away from its group. Later notes of it are refused. One look for all groups of a call.
-                await look()
+            # A former owner that knew more of the catalog may have noted that keys have moved away from its group.
+            # The database refuses later notes of it.
+            await look(found.catalog)
             served = {g: e for g, e in wanted.items() if g not in waiting}
-            saved = await self.takeover.prepare(served, queues, topics, waiting)
+            saved = await self.takeover.prepare(served, queues, topics, found.saved, waiting)
             if all(self.topics.get(name) is topic for name, topic in topics.items()):
                 break  # else a topic was changed or deleted meanwhile: look again
         if not still():

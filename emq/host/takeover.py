@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
 from emq.offsets import rewinding
-from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.offsets.checkpoints import Checkpoint, CheckpointStore, Fenced
 from emq.runtime import errors, plurals
 from emq.runtime.slicing import SLICE
 from emq.storage import marks
@@ -22,9 +22,6 @@ from emq.topics.model import Topic
 from emq.trail import events
 
 log = logging.getLogger(__name__)
-
-MANY = 5_000
-"""Number of queues from which reading all checkpoints is quicker than asking for each queue by name."""
 
 
 class Takeover:
@@ -71,10 +68,13 @@ class Takeover:
 
     async def fence(
         self, wanted: Mapping[str, int], queues: Mapping[str, Sequence[str]], waiting: dict[str, Failure]
-    ) -> set[str]:
-        """Make the stores refuse every lower epoch from now on; return the groups whose own epoch they refuse.
+    ) -> tuple[set[str], Fenced]:
+        """Make store and checkpoints refuse every lower epoch from now on.
 
         Groups that the store cannot serve are added to `waiting`.
+
+        Returns:
+            The groups whose own epoch they refuse, and what was found behind the fence.
 
         Args:
             wanted: the epoch of each group.
@@ -85,23 +85,27 @@ class Takeover:
         refused = {c.lane for c, a in zip(claims, answers, strict=True) if isinstance(a, errors.NotOwner)}
         waiting.update({c.lane: a for c, a in zip(claims, answers, strict=True) if isinstance(a, FAILURES)})
         epochs = {q: epoch for group, epoch in wanted.items() if group not in waiting for q in queues[group]}
-        return refused | {group_of(queue) for queue in await self._checkpoints.fence(epochs)}
+        found = await self._checkpoints.fence(epochs)
+        return refused | {group_of(queue) for queue in found.refused}, found
 
     async def prepare(
         self,
         wanted: Mapping[str, int],
         queues: Mapping[str, Sequence[str]],
         topics: Mapping[str, Topic],
+        saved: Mapping[str, Checkpoint],
         waiting: dict[str, Failure],
     ) -> dict[str, Checkpoint]:
         """Put back entries that former owners claimed; return the checkpoint from which to read each queue.
 
         Groups that the store cannot serve are added to `waiting`.
+
+        Args:
+            saved: what `fence` found of each queue.
         """
         bounds = await self._bounds([q for group in wanted for q in queues[group]], waiting)
         wanted = {g: e for g, e in wanted.items() if g not in waiting}
         names = [q for group in wanted for q in queues[group]]
-        saved = await (self._checkpoints.load_all() if len(names) >= MANY else self._checkpoints.load(names))
         saved = {name: saved[name] for name in names if name in saved}
         read = [name for name in names if name in self._read]
         known = saved | {name: self._as_read(name, saved.get(name), bounds) for name in read} if read else saved

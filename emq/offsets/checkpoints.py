@@ -10,9 +10,11 @@ import msgspec
 import sqlalchemy as sa
 
 from emq.database import Database, statements, tables
+from emq.database.database import read_value
 from emq.database.known_stores import KnownStores
 from emq.groups.offset_tracker import Note
 from emq.storage.marks import Mark
+from emq.topics import topic_changes
 from emq.topics.model import Topic
 
 T = TypeVar("T")
@@ -68,6 +70,20 @@ class Checkpoint(NamedTuple):
         return self._replace(watermark=min(self.watermark, upto), finished=finished, marks=marks, notes=notes)
 
 
+class Fenced(NamedTuple):
+    """What a fence found behind it, in one transaction with it.
+
+    Attributes:
+        refused: queues for which a higher epoch is stored: another host owns them.
+        saved: the checkpoints that there are, by queue.
+        catalog: the version of the catalog.
+    """
+
+    refused: Sequence[str]
+    saved: Mapping[str, Checkpoint]
+    catalog: int
+
+
 def newest(batch: Sequence[Checkpoint]) -> list[Checkpoint]:
     """Return one checkpoint of each queue: the last one of the highest epoch."""
     found: dict[str, Checkpoint] = {}
@@ -120,25 +136,24 @@ class CheckpointStore:
 
         return await self.database.run(find, read_only=True)
 
-    async def fence(self, epochs: Mapping[str, int]) -> list[str]:
+    async def fence(self, epochs: Mapping[str, int]) -> Fenced:
         """Make the database refuse saves of lower epochs from now on, for queues that have a checkpoint.
 
         Args:
             epochs: the epoch of each queue's new owner, by queue.
 
-        Returns:
-            Queues for which a higher epoch is stored: another host owns them.
-
         Raises:
             DatabaseUnavailable: the call may or may not have had effect; repeat it later.
         """
-        values = {"environment": await self._scope(), "rows": _json(list(epochs.items()))}
+        values = {"environment": await self._scope(), "rows": _json(list(epochs.items())), "queues": _json([*epochs])}
 
-        def fence(connection: sa.Connection) -> list[str]:
+        def fence(connection: sa.Connection) -> Fenced:
             connection.execute(statements.catalog(connection, "checkpoints_fence"), values)
-            return list(connection.execute(statements.catalog(connection, "checkpoints_refused"), values).scalars())
+            refused = [*connection.execute(statements.catalog(connection, "checkpoints_refused"), values).scalars()]
+            saved = _checkpoints(connection.execute(statements.catalog(connection, "checkpoints_find"), values))
+            return Fenced(refused, saved, read_value(connection, self.environment, topic_changes.VERSION))
 
-        return await self.database.run(fence) if epochs else []
+        return await self.database.run(fence) if epochs else Fenced((), {}, 0)
 
     async def save(self, batch: Sequence[Checkpoint]) -> list[str]:
         """Save checkpoints, all in one statement and one transaction; return the queues that were refused.

@@ -81,7 +81,8 @@ async def test_marks_are_kept_until_others_come(store: CheckpointStore) -> None:
 
 async def test_a_fence_refuses_saves_of_lower_epochs_and_changes_nothing_else(store: CheckpointStore) -> None:
     await store.save([Checkpoint("a", 5, 10, ((12, 13),)), Checkpoint("b", 5, 20)])
-    assert await store.fence({"a": 7, "unknown": 7}) == []
+    found = await store.fence({"a": 7, "unknown": 7})
+    assert (found.refused, found.saved) == ([], {"a": Checkpoint("a", 7, 10, ((12, 13),))})
     assert await store.load_all() == {"a": Checkpoint("a", 7, 10, ((12, 13),)), "b": Checkpoint("b", 5, 20)}
     assert await store.save([Checkpoint("a", 6, 99), Checkpoint("b", 6, 21)]) == ["a"]
     assert await store.load_all() == {"a": Checkpoint("a", 7, 10, ((12, 13),)), "b": Checkpoint("b", 6, 21)}
@@ -89,7 +90,7 @@ async def test_a_fence_refuses_saves_of_lower_epochs_and_changes_nothing_else(st
 
 async def test_a_fence_is_never_lowered(store: CheckpointStore) -> None:
     await store.save([Checkpoint("a", 5, 10), Checkpoint("b", 5, 20)])
-    assert await store.fence({"a": 4, "b": 5}) == ["a"]
+    assert (await store.fence({"a": 4, "b": 5})).refused == ["a"]
     assert await store.load_all() == {"a": Checkpoint("a", 5, 10), "b": Checkpoint("b", 5, 20)}
     assert await store.save([Checkpoint("a", 4, 99)]) == ["a"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import pytest
 
 from emq.host.handlers import Handlers
-from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.offsets.checkpoints import Checkpoint, CheckpointStore, Fenced
 from emq.storage.slot_store import SlotClaim
 from support.rig import Rig, Seen, starts_per_second
 from support.virtual import virtual
@@ -25,11 +25,11 @@ async def test_nothing_is_saved_behind_a_new_owners_back_once_it_has_read_the_ch
 ) -> None:
     """What is saved then is not seen by it, and would be delivered again, or worse, dropped."""
     refused: list[list[str]] = []
-    load = CheckpointStore.load
+    fence = CheckpointStore.fence
 
-    async def load_and_save(self: CheckpointStore, queues: Sequence[str]) -> dict[str, Checkpoint]:
-        found = await load(self, queues)
-        refused.append(await self.save([Checkpoint(queue, FORMER, 9) for queue in found]))
+    async def fence_and_save(self: CheckpointStore, epochs: Mapping[str, int]) -> Fenced:
+        found = await fence(self, epochs)
+        refused.append(await self.save([Checkpoint(queue, FORMER, 9) for queue in found.saved]))
         return found
 
     topic = await r.topic("orders", 50)
@@ -37,7 +37,7 @@ async def test_nothing_is_saved_behind_a_new_owners_back_once_it_has_read_the_ch
     checkpoints = CheckpointStore(r.db, "online")
     queues = list(topic.queues(0))
     assert await checkpoints.save([Checkpoint(queue, FORMER, 3) for queue in queues]) == []
-    monkeypatch.setattr(CheckpointStore, "load", load_and_save)
+    monkeypatch.setattr(CheckpointStore, "fence", fence_and_save)
     async with r.consuming(Seen()) as host:
         await until(lambda: "orders/0" in host.ownership.groups)
     assert sorted(refused[0]) == sorted(queues)

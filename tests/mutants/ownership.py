@@ -12,8 +12,8 @@ MUTANTS = (
         "O",
         "a new owner raises no fence for checkpoints, so that its predecessor saves over it",
         "emq/host/takeover.py",
-        "return refused | {group_of(queue) for queue in await self._checkpoints.fence(epochs)}",
-        "return refused",
+        "found = await self._checkpoints.fence(epochs)",
+        "found = Fenced((), await self._checkpoints.load([*epochs]), 0)",
         "tests/integration/test_taking_over.py::"
         "test_nothing_is_saved_behind_a_new_owners_back_once_it_has_read_the_checkpoints",
     ),

@@ -73,7 +73,7 @@ async def test_a_fence_of_many_queues_among_many_takes_time_in_proportion_to_its
     names = [f"t/{n}/mid" for n in range(6_000)]
     await store.save([Checkpoint(name, 1, 5) for name in names])
     began = time.process_time()
-    assert await store.fence(dict.fromkeys(names[:2_000], 2)) == []
+    assert not (await store.fence(dict.fromkeys(names[:2_000], 2))).refused
     assert await store.rewind([Checkpoint(name, 2, 3) for name in names[:2_000]]) == []
     assert time.process_time() - began < 2  # some 0.1 s; a walk over all checkpoints for each queue takes 20 s
     saved = await store.load_all()
