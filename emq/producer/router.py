@@ -16,7 +16,6 @@ from emq.runtime.clock import boot_s
 from emq.topics.catalog_reading import CatalogReading
 from emq.topics.model import State, Topic
 from emq.topics.rules import validate_text
-from emq.topics.topic_changes import ChangedNames
 
 log = logging.getLogger(__name__)
 
@@ -253,21 +252,18 @@ class Router:
 
     async def _read_now(self, wanted: Collection[str]) -> Mapping[str, Route]:
         self._checked_at = _now_s()
-        changes = await self._changes()
+        new = [name for name in wanted if name not in self._routes][:AT_ONCE]
+        # What was changed before a topic was read does not count.
+        changes, topics = await self._catalog.news(self._version if self._routes else 0, new)
         known = [name for name in (self._routes if changes.all else changes.changed) if name in self._routes]
         # Not even the store may know where the queues of a topic ended that was deleted long ago.
         await self._learn(known, frozenset(known if changes.all else changes.deleted))
         self._version = changes.version
         self._seen()
         found = {name: route for name in wanted if (route := self._routes.get(name)) is not None}
-        return found | await self._learn([name for name in wanted if name not in found])
-
-    async def _changes(self) -> ChangedNames:
-        """Return what has changed since the last reading; what was changed before a topic was read does not count."""
-        version = await self._catalog.version()
-        if version == self._version or not self._routes:
-            return ChangedNames(version, (), ())
-        return await self._catalog.changes_of(self._version)
+        found |= self._kept(new, topics)
+        looked_for = set(new)
+        return found | await self._learn([name for name in wanted if name not in found and name not in looked_for])
 
     async def _learn(self, names: Sequence[str], deleted: Collection[str] = ()) -> dict[str, Route]:
         """Read topics, and return the routes of those that are awake.
@@ -278,12 +274,16 @@ class Router:
         found: dict[str, Route] = {}
         for start in range(0, len(names), AT_ONCE):
             some = names[start : start + AT_ONCE]
-            topics = await self._catalog.some(some)
-            for name in some:
-                if (route := self._keep(name, topics.get(name), name in deleted)) is not None:
-                    found[name] = route
-            while len(self._routes) > KNOWN:
-                self._routes.popitem(last=False)
+            found |= self._kept(some, await self._catalog.some(some), deleted)
+        return found
+
+    def _kept(
+        self, names: Sequence[str], topics: Mapping[str, Topic], deleted: Collection[str] = ()
+    ) -> dict[str, Route]:
+        """Keep topics as they were read; return the routes of those that are awake."""
+        found = {n: route for n in names if (route := self._keep(n, topics.get(n), n in deleted)) is not None}
+        while len(self._routes) > KNOWN:
+            self._routes.popitem(last=False)
         return found
 
     def _keep(self, name: str, topic: Topic | None, is_another: bool) -> Route | None:

@@ -97,8 +97,8 @@ class TopicChanges:
     def names_since(self, version: int) -> ChangedNames:
         """Return the names of the topics that changed after a version."""
         now, lost = self._after(version)
-        if lost:
-            return ChangedNames(now, [], [], True)
+        if lost or now == version:
+            return ChangedNames(now, [], [], lost)
         rows = self._connection.execute(self._changed(version)).all()
         return ChangedNames(now, [row.name for row in rows], [row.name for row in rows if row.deleted_at > version])
 
