@@ -6,6 +6,8 @@ watcher wants figures. A watcher repeats its note while it looks.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import sqlalchemy as sa
 
 from emq.database import statements, tables
@@ -13,34 +15,34 @@ from emq.database.database import QUICK_S, Database
 
 _PREFIX = "watch:"
 
-MOST = 200
+MOST = 400
 """Most names that hosts measure at a time."""
 
 _meta = tables.meta
 
 
-async def note(database: Database, environment: str, name: str, now_ms: int, for_ms: int) -> None:
-    """Ask hosts to measure a topic each second for some time. Writes only if less than half of that time is noted.
+async def note(database: Database, environment: str, names: Collection[str], now_ms: int, for_ms: int) -> None:
+    """Ask hosts to measure topics each second for some time. Writes only if less than half of that time is noted.
 
     Args:
-        name: a topic, or a tenant, whose endpoints are measured together.
+        names: topics; with `*` at the end, all topics together whose names begin with the text before it.
         now_ms: the environment's time.
     """
     known = await database.run(lambda c: noted(c, environment, now_ms), read_only=True, deadline_s=QUICK_S)
-    if known.get(name, 0) < now_ms + for_ms / 2:
+    if wanted := [name for name in names if known.get(name, 0) < now_ms + for_ms / 2]:
         until_ms = now_ms + for_ms
-        await database.run(lambda c: _note(c, environment, name, now_ms, until_ms), deadline_s=QUICK_S)
+        await database.run(lambda c: _note(c, environment, wanted, now_ms, until_ms), deadline_s=QUICK_S)
 
 
-def _note(connection: sa.Connection, environment: str, name: str, now_ms: int, until_ms: int) -> None:
-    """Note a name, and drop expired notes."""
+def _note(connection: sa.Connection, environment: str, names: Collection[str], now_ms: int, until_ms: int) -> None:
+    """Note names, and drop expired notes."""
     expired = (
         _meta.c.environment == str(environment),
         _meta.c.key.startswith(_PREFIX, autoescape=True),
         _meta.c.value < now_ms,
     )
     connection.execute(sa.delete(_meta).where(*expired))
-    values = {"environment": str(environment), "key": _PREFIX + name, "value": until_ms}
+    values = [{"environment": str(environment), "key": _PREFIX + name, "value": until_ms} for name in sorted(names)]
     connection.execute(statements.catalog(connection, "watch_note"), values)
 
 

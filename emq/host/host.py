@@ -34,7 +34,7 @@ from emq.host.sleeping import Sleeping
 from emq.host.statistics import HostStatistics
 from emq.host.surroundings import Services, Storage
 from emq.host.throttles import Throttles
-from emq.host.watched_tenants import WatchedTenants
+from emq.host.watched_topics import WatchedTopics
 from emq.runtime import errors, patience
 from emq.runtime.guard import Guard
 from emq.topics.passages import PassageStore
@@ -104,7 +104,7 @@ class Host:
         reports.connect(self.work, self.assignments, self.passage, self.throttles, self.guard)
 
         self.lag = LagSampler(ownership, store, clock, skips_quiet=services.deliveries is None)
-        self.watched = WatchedTenants(ownership.owned, clock)
+        self.watched = WatchedTopics(ownership.owned, clock)
         self.consumption = Consumption(self.membership, ownership, self.assignments.trouble, options.drain_s)
         self.recorder = Recorder(self, checkpoints, clock)
 

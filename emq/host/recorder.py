@@ -24,7 +24,7 @@ from emq.host.group_work import GroupWork
 from emq.host.lag_sampler import LagSampler
 from emq.host.ownership import Ownership
 from emq.host.statistics import IN_SLOT, HostStatistics, Move, Rates, ThrottledTopic, TopicStatistics, Totals
-from emq.host.watched_tenants import WatchedTenants
+from emq.host.watched_topics import WatchedTopics
 from emq.offsets.checkpoints import CheckpointStore
 from emq.quota.throttle import Throttle
 from emq.runtime import errors, pace
@@ -67,7 +67,7 @@ class Recorded(Protocol):
     timekeeper: Timekeeper | None
     membership: BucketMembership
     lag: LagSampler
-    watched: WatchedTenants
+    watched: WatchedTopics
     consumption: Consumption
 
 

@@ -136,10 +136,11 @@ class Move(msgspec.Struct, frozen=True):
     let_go: int
 
 
-class WatchedTenant(msgspec.Struct, frozen=True):
-    """The starts in each second of a topic that somebody looks at, and of the topics below its name.
+class WatchedTopic(msgspec.Struct, frozen=True):
+    """The starts in each second of topics that somebody looks at.
 
     Attributes:
+        name: see `emq.database.watches`.
         second: the last whole second of `starts`, since the epoch.
         starts: starts in each second up to then, the oldest first.
     """
@@ -199,7 +200,7 @@ class HostStatistics(msgspec.Struct, frozen=True):
     lag_at: float | None = None
     troubled: tuple[TroubledTopic, ...] = ()
     in_trouble: int = 0
-    watched: tuple[WatchedTenant, ...] = ()
+    watched: tuple[WatchedTopic, ...] = ()
     quota: float = 0.0
     plan: int = 0
     moves: tuple[Move, ...] = ()

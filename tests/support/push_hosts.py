@@ -9,7 +9,7 @@ import msgspec
 from emq import App
 from emq.database import host_stats
 from emq.host import statistics
-from emq.host.statistics import ThrottledTopic, TopicStatistics, WatchedTenant
+from emq.host.statistics import ThrottledTopic, TopicStatistics, WatchedTopic
 
 
 def topic(
@@ -22,7 +22,7 @@ async def save(
     app: App,
     *busiest: TopicStatistics,
     throttled: tuple[ThrottledTopic, ...] = (),
-    watched: tuple[WatchedTenant, ...] = (),
+    watched: tuple[WatchedTopic, ...] = (),
     host: str = "h1",
     age_s: float = 0.0,
     **more: Any,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emq_push.records.endpoints import Endpoint, EndpointSettings, Filter
+from emq_push.records.endpoints import Endpoint, EndpointSettings, Filter, tenant_of
 from emq_push.service import matching
 from emq_push.service.matching import Matcher
 
@@ -94,3 +94,8 @@ def test_a_matcher_finds_by_type_and_filters() -> None:
     assert found("order.paid", b"not JSON") == ["every"]
     for n in range(matching.MOST_KNOWN + 5):
         assert found(f"order.n{n}", {"amount": 10}) == ["large", "every"]
+
+
+def test_an_endpoint_belongs_to_its_tenant_and_another_topic_to_itself() -> None:
+    assert tenant_of("shop.eu.ep_1") == "shop.eu"
+    assert tenant_of("shop.orders") == "shop.orders"

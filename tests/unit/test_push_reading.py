@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from emq.allocation import cluster_view
 from emq.allocation.records import Entry, Pointer, Record, Running
-from emq.host.statistics import ThrottledTopic, WatchedTenant
+from emq.host.statistics import ThrottledTopic, WatchedTopic
 from emq.topics import buckets
 from emq_push.records import tables
 from emq_push.records.cursors import InvalidCursor
@@ -245,7 +245,7 @@ async def test_the_status_of_rates(tenant: Tenant) -> None:
         await push_hosts.save(
             *(tenant.app, busy),
             host=host,
-            watched=(WatchedTenant(tenant.id, second + (host == "h2"), starts),),
+            watched=(WatchedTopic(f"{tenant.id}.ep_*", second + (host == "h2"), starts),),
         )
     [whole, a, _] = (await lagging(tenant).rates(tenant.id, 10)).rows
     assert whole.last_s == (6, 8, 10)

@@ -158,6 +158,17 @@ def topic_of(tenant: str, endpoint: str) -> str:
     return f"{tenant}.{endpoint}"
 
 
+def topics_of(tenant: str) -> tuple[str, str]:
+    """Return the names by which hosts measure a tenant's topic, and the topics of all its endpoints together."""
+    return tenant, topic_of(tenant, "ep_*")
+
+
+def tenant_of(topic: str) -> str:
+    """Return the tenant that an endpoint's topic belongs to; another topic is its own tenant."""
+    tenant, between, _ = topic.rpartition(topic_of("", "ep_"))
+    return tenant if between else topic
+
+
 def endpoint_of(topic: str) -> str:
     """Return the id of the endpoint that has this topic."""
     return topic.rpartition(".")[2]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from emq.host.statistics import ThrottledTopic
 from emq.observe import snapshots
 from emq.observe.snapshots import AgedSnapshot, TopicTotal
+from emq_push.records.endpoints import topics_of
 from emq_push.service.parts import Parts
 
 FRESH_US = 1_000_000
@@ -47,13 +48,13 @@ class HostFacts(NamedTuple):
         return total.started_per_s if total is not None else 0.0 if self.names_all else None
 
     def starts(self, name: str) -> tuple[int, tuple[int, ...]] | None:
-        """Return the starts of a watched topic or tenant in the last seconds, over all hosts.
+        """Return the starts of a watched tenant and its endpoints in the last seconds, over all hosts.
 
         Returns:
             The last second, since the epoch, and the starts in each second up to it, the oldest first. None if no host
-            watches the name.
+            watches them.
         """
-        watched = [w for s in self.seen if s.live for w in s.host.watched if w.name == name]
+        watched = [w for s in self.seen if s.live for w in s.host.watched if w.name in topics_of(name)]
         if not watched:
             return None
         # Hosts save at different moments: show the seconds that all of them have counted.

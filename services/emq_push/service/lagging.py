@@ -16,7 +16,7 @@ from emq.topics.model import Topic
 from emq_push.records import cursors
 from emq_push.records.cursors import Page
 from emq_push.records.deliveries import Deliveries
-from emq_push.records.endpoints import topic_of
+from emq_push.records.endpoints import topic_of, topics_of
 from emq_push.service import states
 from emq_push.service.host_facts import HostFacts, HostView
 from emq_push.service.parts import Parts
@@ -113,7 +113,8 @@ class LaggingService:
             InvalidCursor: the cursor is not one of this list.
         """
         app = self._parts.app
-        await watches.note(app.database, self._parts.environment, tenant, self._parts.now_us() // 1000, WATCH_MS)
+        now_ms = self._parts.now_us() // 1000
+        await watches.note(app.database, self._parts.environment, topics_of(tenant), now_ms, WATCH_MS)
         page = await self._endpoints(f"rates {tenant}", tenant, limit, cursor, endpoint)
         topics = await self._parts.topics({tenant, *(topic_of(tenant, id_) for id_ in page.rows)})
         facts, whole = await self._hosts.now(), topics.get(tenant)

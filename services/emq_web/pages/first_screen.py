@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from emq.host.lag_parts import Part
 from emq.host.statistics import HostStatistics, TroubledTopic
-from emq.host.watched_tenants import tenant_of
 from emq.observe import snapshots
 from emq.observe.snapshots import AgedSnapshot
 from emq.runtime import durations, plurals
+from emq_push.records.endpoints import tenant_of
 from emq_web.scheduling.verdicts import Verdict
 
 SHOWN = 50

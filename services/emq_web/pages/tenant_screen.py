@@ -13,7 +13,7 @@ from emq.database import watches
 from emq.host.lag_parts import Part
 from emq.observe import backlog
 from emq.topics.model import State, Topic
-from emq_push.records.endpoints import Endpoint, topic_of
+from emq_push.records.endpoints import Endpoint, topic_of, topics_of
 from emq_push.service import states
 from emq_push.service.host_facts import HostFacts
 from emq_push.service.lagging import WATCH_MS, EndpointLag, total
@@ -143,7 +143,7 @@ async def subject(service: PushService, name: str, *, any_topic: bool) -> Subjec
 async def rate_now(service: PushService, of: Subject) -> RateNow:
     """Return the rate of the last minute; asks hosts to count each second from now on."""
     now_ms = service.parts.now_us() // 1000
-    await watches.note(service.parts.app.database, service.parts.environment, of.name, now_ms, WATCH_MS)
+    await watches.note(service.parts.app.database, service.parts.environment, topics_of(of.name), now_ms, WATCH_MS)
     facts = await service.hosts.now()
     watched, cap = facts.starts(of.name), of.topic.qps
     if not facts.live:

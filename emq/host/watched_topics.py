@@ -9,11 +9,12 @@ unknown, so a few may count in the next second.
 from __future__ import annotations
 
 import asyncio
+import bisect
 from collections import deque
 from collections.abc import Mapping
 
 from emq.groups.owned import OwnedTopic
-from emq.host.statistics import WatchedTenant
+from emq.host.statistics import WatchedTopic
 from emq.runtime.clock import Clock
 
 KEPT_S = 60
@@ -25,15 +26,12 @@ LOOK_AT_S = 0.5
 FIND_EVERY = 10
 """Looks after which the loop searches the host's topics again for those of a name."""
 
-ENDPOINT = ".ep_"
-"""Separates a tenant's name from the endpoint's id, in the name of an endpoint's topic."""
 
-
-class WatchedTenants:
+class WatchedTopics:
     """Counts the starts of some topics each second; costs nothing while nobody looks.
 
     Attributes:
-        names: topics and tenants that somebody looks at now.
+        names: those that somebody looks at now; see `emq.database.watches`.
     """
 
     def __init__(self, owned: Mapping[str, OwnedTopic], clock: Clock) -> None:
@@ -58,9 +56,9 @@ class WatchedTenants:
         self._starts = {name: kept for name, kept in self._starts.items() if name in names}
         self._asked.set() if names else self._asked.clear()
 
-    def latest(self) -> tuple[WatchedTenant, ...]:
+    def latest(self) -> tuple[WatchedTopic, ...]:
         """Return the figures of the last seconds, for each name with a topic here."""
-        return tuple(WatchedTenant(name, self._second, tuple(kept)) for name, kept in self._starts.items() if kept)
+        return tuple(WatchedTopic(name, self._second, tuple(kept)) for name, kept in self._starts.items() if kept)
 
     async def sample(self) -> None:
         """Look once in each second while there are names. Ends by cancellation."""
@@ -100,19 +98,15 @@ class WatchedTenants:
 
     def _find(self) -> None:
         """Find the topics of each name."""
-        self._topics = {}
-        for topic in self._owned:
-            for name in {topic, tenant_of(topic)} & self.names:
-                self._topics.setdefault(name, []).append(topic)
+        self._topics = {name: [name] for name in self.names & self._owned.keys()}
+        if beginnings := {name: name[:-1] for name in self.names if name.endswith("*")}:
+            there = sorted(self._owned)
+            for name, text in beginnings.items():
+                if found := there[bisect.bisect(there, text) : bisect.bisect(there, text + "\U0010ffff")]:
+                    self._topics[name] = found
 
 
 def _before(owner: OwnedTopic, second: int) -> int:
     """Return the starts that the topic's groups here were granted before the second under way."""
     granted = sum(group.counter.reserved - group.counter.rolled_back for group in owner.groups.values())
     return granted - owner.counter.used_in(second)
-
-
-def tenant_of(topic: str) -> str:
-    """Return the tenant that an endpoint's topic belongs to; another topic is its own tenant."""
-    tenant, between, _ = topic.rpartition(ENDPOINT)
-    return tenant if between else topic
