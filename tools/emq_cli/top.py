@@ -12,13 +12,13 @@ from rich.text import Text
 
 from emq.app import App
 from emq.host.statistics import IN_SLOT, ThrottledTopic
-from emq.observe import backlog as backlogs
 from emq.observe import snapshots
-from emq.observe.backlog import Backlog
 from emq.observe.snapshots import AgedSnapshot, TopicTotal
 from emq.runtime import durations, errors
 from emq.topics.model import State, Topic
 from emq_cli import output, patterns
+from emq_trace import backlog as backlogs
+from emq_trace.backlog import Backlog
 
 MANY = 300
 """With more topics than this, the screen looks only at those that hosts count among their busiest."""

@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from emq.observe.backlog import Backlog
 from emq.offsets.checkpoints import Checkpoint
 from emq.offsets.lag import of_place
 from emq.producer.scores import AGING_EPOCH_S
@@ -22,6 +21,7 @@ from emq.timetable import delay_levels
 from emq.topics import secret_attributes
 from emq.topics.model import SORTED_OPTIONS, Kind, Topic, TopicOptions, quotas
 from emq_cli import output, topic_settings
+from emq_trace.backlog import Backlog
 
 MAX_GROUPS = 20
 """Groups shown in the table; JSON has all."""

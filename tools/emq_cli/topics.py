@@ -132,9 +132,9 @@ async def show(session: Session, name: Name) -> None:
 
     Example: emq topic show prices
     """
-    from emq.observe import backlog as backlogs
     from emq.observe import snapshots
     from emq_cli import topic_view
+    from emq_trace import backlog as backlogs
 
     async with session.app() as opened:
         topic = await opened.catalog.get(name)

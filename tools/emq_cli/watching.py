@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from emq.app import App
     from emq.host.statistics import ThrottledTopic
-    from emq.observe.backlog import Backlog
     from emq.observe.snapshots import AgedSnapshot, TopicTotal
+    from emq_trace.backlog import Backlog
 
 MAX_TOPICS = 40
 """Topics that `emq stats` shows; JSON has all that the snapshots have, and the backlogs of these."""
@@ -74,7 +74,7 @@ async def lag(
 
     Example: emq lag 'shop.*'
     """
-    from emq.observe import backlog
+    from emq_trace import backlog
 
     async with session.app() as opened:
         found = await backlog.of(opened.admin, await opened.catalog.matching(pattern))
@@ -119,7 +119,7 @@ def _without_topics(seen: AgedSnapshot) -> dict[str, Any]:
 
 async def _backlog(opened: App, names: Sequence[str]) -> tuple[dict[str, Backlog], str | None]:
     """The backlogs of topics that are still there, and what stands in the way of knowing them."""
-    from emq.observe import backlog
+    from emq_trace import backlog
 
     topics = []
     for name in names:

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from emq.database import watches
-from emq.observe import backlog
-from emq.observe.backlog import Backlog
 from emq.topics.model import Topic
 from emq_push.records import cursors
 from emq_push.records.cursors import Page
@@ -21,6 +19,8 @@ from emq_push.service import states
 from emq_push.service.host_facts import HostFacts, HostView
 from emq_push.service.parts import Parts
 from emq_push.service.states import Hold
+from emq_trace import backlog
+from emq_trace.backlog import Backlog
 
 WATCH_MS = 60_000
 """Milliseconds for which hosts measure a tenant each second after somebody has asked for its rate."""

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 from emq.database import watches
 from emq.host.lag_parts import Part
-from emq.observe import backlog
 from emq.topics.model import State, Topic
 from emq_push.records.endpoints import Endpoint, topic_of, topics_of
 from emq_push.service import states
@@ -21,6 +20,7 @@ from emq_push.service.refusals import NotFound
 from emq_push.service.service import PushService
 from emq_push.service.states import Hold
 from emq_push.service.tenancy import unknown
+from emq_trace import backlog
 from emq_web.pages import charts, first_screen
 from emq_web.pages.first_screen import Place
 

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from emq.observe import backlog
 from emq.runtime import errors, inputs, plurals
 from emq_push.service.service import PushService
 from emq_scheduling import administering, finding
@@ -28,6 +27,7 @@ from emq_scheduling.records.records import Records, TaskStatus
 from emq_scheduling.records.snapshot import PoolState, Snapshot
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.submitting import Receipt, Submission, Submitter
+from emq_trace import backlog
 from emq_web.problems import Problem
 
 TRIES = 20
