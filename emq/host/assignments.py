@@ -11,7 +11,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping, Set
 from typing import Any, cast
 
 from emq.allocation.bucket_membership import BucketMembership
@@ -266,7 +266,10 @@ class Assignments:
                 for start in range(0, len(together), TOGETHER)
             ]
             for first in range(0, len(parts), AT_ONCE):
-                for part, (refused, waiting) in await self._acquire_parts(parts[first : first + AT_ONCE], era):
+                some = parts[first : first + AT_ONCE]
+                # At once, so that the servers work for one part while this host works on another.
+                found = await _ended(self._acquire_part(part, era) for part in some)
+                for part, (refused, waiting) in zip(some, found, strict=True):
                     for group in refused:
                         self._refuse(group, new[group])
                     for group in part.keys() - waiting.keys():
@@ -285,19 +288,6 @@ class Assignments:
 
     def _is_wanted(self, era: int) -> bool:
         return self._target.era == era and not self._is_stopping
-
-    async def _acquire_parts(
-        self, parts: Sequence[Mapping[str, int]], era: int
-    ) -> Iterable[tuple[Mapping[str, int], Acquired]]:
-        """Acquire some parts at once, so that the servers work for one while this host works on another.
-
-        An error is raised once all have ended, since groups may not be tried again while a part goes on.
-        """
-        found = await asyncio.gather(*(self._acquire_part(part, era) for part in parts), return_exceptions=True)
-        for each in found:
-            if isinstance(each, BaseException):
-                raise each
-        return zip(parts, cast(list[Acquired], found), strict=True)
 
     async def _acquire_part(self, part: Mapping[str, int], era: int) -> Acquired:
         """Acquire some groups; after an unexpected error, acquire each alone next time, since one may be the cause."""
@@ -348,6 +338,15 @@ class Assignments:
             log.error("letting go of groups broke; they are tried again in %g s", LOOK_S, exc_info=bug)
         else:
             self._touch(left)
+
+
+async def _ended(calls: Iterable[Coroutine[Any, Any, Acquired]]) -> list[Acquired]:
+    """Wait for all; raise an error once all have ended, since groups may not be tried again while a part goes on."""
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+    return cast(list[Acquired], found)
 
 
 async def _ask_about_all(ownership: Ownership) -> None:
