@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from emq.offsets.checkpoints import Checkpoint, newest
+from emq.offsets.checkpoints import Checkpoint, Fenced, newest
 from emq.runtime import errors
 from emq.storage import lane_store, log_store, message, names, slot_store
 from support.doubles import group_of_entry
@@ -427,10 +427,12 @@ class Evidence:
             self.progress.rewound(checkpoint.queue)
             self.loads.setdefault((host, group), {})[checkpoint.queue] = checkpoint
 
-    def checkpoints_loaded(self, host: str, found: dict[str, Checkpoint], queues: Sequence[str]) -> None:
+    def checkpoints_loaded(self, host: str, found: Fenced, queues: Sequence[str]) -> None:
+        refused = {names.group_of(queue) for queue in found.refused}
         for queue in queues:
-            group = names.group_of(queue)
-            checkpoint = found.get(queue, Checkpoint(queue, 0, 1))
+            if (group := names.group_of(queue)) in refused:
+                continue
+            checkpoint = found.saved.get(queue, Checkpoint(queue, 0, 1))
             self.progress.loaded(host, group, checkpoint)
             self.loads.setdefault((host, group), {})[queue] = checkpoint
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -20,7 +20,7 @@ from emq.host.handlers import Handlers
 from emq.host.host import Host
 from emq.host.options import HostOptions
 from emq.host.surroundings import Services, Storage
-from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.offsets.checkpoints import Checkpoint, CheckpointStore, Fenced
 from emq.runtime import errors
 from emq.runtime.clock import SystemClock
 from emq.runtime.timekeeping import Asked, Timekeeper
@@ -127,7 +127,7 @@ class _Trail(NullTrail):
 
 
 class _Checkpoints(CheckpointStore):
-    """Tells the evidence which checkpoints are saved and loaded."""
+    """Tells the evidence which checkpoints are saved, and found behind a fence."""
 
     def __init__(self, db: RemoteDatabase, host: str, evidence: Evidence) -> None:
         super().__init__(db, ENVIRONMENT)
@@ -135,9 +135,10 @@ class _Checkpoints(CheckpointStore):
         self._host = host
         self._evidence = evidence
 
-    async def load(self, queues: Sequence[str]) -> dict[str, Checkpoint]:
-        self._link.observer = lambda found: self._evidence.checkpoints_loaded(self._host, found, queues)
-        return await super().load(queues)
+    async def fence(self, epochs: Mapping[str, int]) -> Fenced:
+        if epochs:
+            self._link.observer = lambda found: self._evidence.checkpoints_loaded(self._host, found, [*epochs])
+        return await super().fence(epochs)
 
     async def save(self, batch: Sequence[Checkpoint]) -> list[str]:
         if batch:
