@@ -188,7 +188,7 @@ async def test_a_topic_that_sleeps_is_deleted_and_wakes_no_more(place: Place, wa
     version, before_s = await place.catalog.version(), SystemClock().now()
     assert await place.admin.delete(name) == 0
     assert await place.live() == 0
-    assert (await place.catalog.changes_of(version)).deleted == [name]
+    assert (await place.catalog.news(version, ()))[0].deleted == [name]
     with pytest.raises(errors.UnknownTopic):
         await place.catalog.get(name)
     if way == "plain":
