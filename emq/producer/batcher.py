@@ -49,7 +49,7 @@ class Batcher(Generic[Item, Answer]):
     async def send(self, item: Item, durability: Durability, size: int) -> Answer:
         """Send `item`, of `size` bytes, and return its answer. A call takes at most `CALL_BYTES`, or a single item.
 
-        If the caller is cancelled, the item may or may not have been sent.
+        If the caller is cancelled, the item may or may not have been sent; it is not if its call has not begun.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
@@ -58,6 +58,11 @@ class Batcher(Generic[Item, Answer]):
             self._under_way += 1
             loop.call_soon(self._start)
         return await future
+
+    async def close(self) -> None:
+        """Wait for the calls under way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     def _start(self) -> None:
         task = asyncio.get_running_loop().create_task(self._flush())
@@ -72,8 +77,9 @@ class Batcher(Generic[Item, Answer]):
                 self._waiting = self._waiting[len(batch) :]
                 try:
                     for durability in dict.fromkeys(d for _, d, _, _ in batch):
-                        of_one = [(item, future) for item, d, future, _ in batch if d is durability]
-                        await self._send(of_one, durability)
+                        of_one = [(item, f) for item, d, f, _ in batch if d is durability and not f.done()]
+                        if of_one:
+                            await self._send(of_one, durability)
                 except BaseException:  # the event loop ends: no sender may wait for ever
                     for _, _, future, _ in (*batch, *self._waiting):
                         future.cancel()

@@ -25,7 +25,6 @@ from emq_scheduling.records.snapshot import Snapshot
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.submitting import Receipt, Submission, Submitter
 from emq_scheduling.tasks import Task
-from emq_scheduling.together import Together
 
 if TYPE_CHECKING:
     from emq.app import App
@@ -54,7 +53,6 @@ class Scheduling:
         self._app = app
         self._performers: dict[str, dict[str, Performer]] = {}
         self._submitters: dict[str, Submitter] = {}
-        self._together: dict[str, Together] = {}
         self._hosts: dict[str, PoolHost] = {}
         self._ends: EndLog | None = None
         app.on_startup(host_only=True)(self._hosting)
@@ -168,11 +166,10 @@ class Scheduling:
             OutcomeUnknown: it may be stored; submit it again with the same `task_id`.
         """
         given = Submission(task_type, payload, tenant, key, task_id, deadline_s, zone, costs, keep, reply_to)
-        self._submitter(pool)
         try:
-            return await self._together[pool].submit(given)
+            return await self._submitter(pool).submit_one(given)
         except errors.UnknownPool:
-            self._forget(pool)
+            self._submitters.pop(pool, None)  # keep nothing of pools that do not exist: callers may ask for any name
             raise
 
     async def submit_many(self, pool: str, tasks: Iterable[Submission]) -> list[Receipt | errors.EMQError]:
@@ -180,7 +177,7 @@ class Scheduling:
         try:
             return await self._submitter(pool).submit(list(tasks))
         except errors.UnknownPool:
-            self._forget(pool)
+            self._submitters.pop(pool, None)
             raise
 
     async def cancel(self, pool: str, *ids: str) -> None:
@@ -255,18 +252,9 @@ class Scheduling:
         if found is None:
             snapshots = Snapshots(self._app.database, self._app.settings.environment)
             found = self._submitters[pool] = Submitter(self._app, pool, self.pools, snapshots)
-            self._together[pool] = Together(found.submit)
         return found
 
-    def _forget(self, pool: str) -> None:
-        """Keep nothing of a pool that does not exist, since callers may ask for any name."""
-        self._submitters.pop(pool, None)
-        self._together.pop(pool, None)
-
     async def _close(self) -> None:
-        for together in self._together.values():
-            await together.close()
         for submitter in self._submitters.values():
             await submitter.close()
-        self._together.clear()
         self._submitters.clear()

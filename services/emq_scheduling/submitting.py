@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from emq.producer.batcher import Batcher
 from emq.producer.outgoing import Outgoing
 from emq.runtime import durations, errors
 from emq.runtime.inputs import shown
+from emq.storage.durability import Durability
 from emq_scheduling import given, topics
 from emq_scheduling.forecast.prediction import wait_if_raised
 from emq_scheduling.limits import calendars
@@ -97,6 +99,11 @@ class Submitter:
         self._limits: set[str] = set()
         self._raised: dict[tuple[str, float], float] = {}  # predicted waits of tasks with deadlines of their own
         self._reply_topics: set[str] = set()  # those that are known to exist
+        self._together: Batcher[Submission, Receipt] = Batcher(lambda some, _: self.submit(some))
+
+    async def submit_one(self, submission: Submission) -> Receipt:
+        """Submit a task in one call with others that are submitted at the same time. Raises also what refuses it."""
+        return await self._together.send(submission, Durability.ACCEPTED, 0)  # `App.send` looks at the bytes
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Receipt | errors.EMQError]:
         """Submit tasks; return the receipt or the error of each, in order."""
@@ -154,7 +161,8 @@ class Submitter:
         return await self.known()
 
     async def close(self) -> None:
-        """End reading in the background."""
+        """Wait for tasks that are being submitted; end reading in the background."""
+        await self._together.close()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)

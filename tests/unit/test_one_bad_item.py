@@ -195,3 +195,26 @@ def test_an_event_that_cannot_be_recorded_costs_the_trail_no_other(tmp_path: Pat
     found = rows(tmp_path)
     assert {row["id"] for row in found} == {*(f"m{i}" for i in range(40) if i != 17), "a", "c", "m50"}
     assert trail.statistics().dropped == 2
+
+
+async def test_an_item_whose_sender_gave_up_before_its_call_is_not_sent_and_close_waits_for_calls() -> None:
+    sent: list[int] = []
+    release = asyncio.Event()
+
+    async def call(items: Sequence[int], _: Durability) -> Sequence[int]:
+        await release.wait()
+        sent.extend(items)
+        return items
+
+    batcher: Batcher[int, int] = Batcher(call)
+    first, second = (asyncio.ensure_future(batcher.send(i, Durability.ACCEPTED, 0)) for i in (1, 2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(batcher.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    release.set()
+    await closing
+    assert sent == [2]
+    assert await second == 2
