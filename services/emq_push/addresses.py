@@ -103,11 +103,6 @@ class AddressFilter:
         self._allowed = [_network(text) for text in allowed if text != EVERYTHING]
 
     @classmethod
-    def of_setting(cls, text: str) -> AddressFilter:
-        """Return the filter of the setting `push_allow`: networks and addresses with commas or spaces between them."""
-        return cls(_parts(text))
-
-    @classmethod
     def of_settings(cls, settings: Settings) -> AddressFilter:
         """Return the filter of the settings `push_allow`, `push_https_only`, `push_ports` and `push_proxy_url`.
 

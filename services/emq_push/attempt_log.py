@@ -34,7 +34,7 @@ _ANY_DELIVERY = (
 
 
 class AttemptLog(BatchWriter[Attempt]):
-    """An `AttemptSink` whose records another task writes in batches, so that no delivery waits.
+    """Takes records of attempts; another task writes them in batches, so that no delivery waits.
 
     While the database is away, up to `most` records wait. Further ones are lost, and counted in the log at the first
     loss and after the next write. If the outcome of a write is unknown, it is repeated, which changes nothing.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -44,17 +44,3 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
     reason: str = ""
     answer: str = ""
     next_us: int = 0
-
-
-class AttemptSink(Protocol):
-    """Takes the records of attempts."""
-
-    def attempted(self, attempt: Attempt) -> None:
-        """Note an attempt. Returns at once and raises nothing."""
-
-
-class NoSink:
-    """Keeps no record; the default."""
-
-    def attempted(self, attempt: Attempt) -> None:
-        pass

@@ -143,16 +143,11 @@ class Outages:
             self._most = max(FEW, 2 * len(self._known))
 
 
-async def disable(change: Change, topic: str, reason: str) -> None:
-    """Let a topic's messages wait until `enable`; for the owner of the endpoint.
+def set_disabled(change: Change, topic: str, reason: str) -> Awaitable[object]:
+    """Let a topic's messages wait, for the owner of the endpoint; with an empty reason, deliver them, in their order.
 
     Raises:
         UnknownTopic: there is no such topic.
         DatabaseUnavailable: try again later.
     """
-    await change(topic, {DISABLED: reason or "by its owner", FAILING_SINCE: ""}, {})
-
-
-async def enable(change: Change, topic: str) -> None:
-    """Deliver the messages that wait, in their order; raises as `disable` does."""
-    await change(topic, {DISABLED: "", FAILING_SINCE: ""}, {})
+    return change(topic, {DISABLED: reason, FAILING_SINCE: ""}, {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -19,7 +19,7 @@ from emq.storage.message import Message
 from emq.trail import events
 from emq_push import asking, attempts, batches, files, handshake, headers, verdict
 from emq_push.addresses import AddressFilter
-from emq_push.attempts import Attempt, AttemptSink
+from emq_push.attempts import Attempt
 from emq_push.endpoint import Endpoint, KeyMissing
 from emq_push.health import Healths
 from emq_push.http import Connections
@@ -39,13 +39,13 @@ class Reports:
 
     Attributes:
         throttles: returns the throttles of the host, which follow the answers (`emq_push.health`).
-        attempts: takes the record of each attempt.
+        attempted: takes the record of each attempt, at once, and raises nothing; None to keep no records.
         change: disables an endpoint in the catalog (`emq_push.outages`); None to disable nothing.
         heard: keeps endpoints' answers to handshakes (`emq_push.asking`); None to drop them.
     """
 
     throttles: Callable[[], Throttles | None] = lambda: None
-    attempts: AttemptSink = field(default_factory=attempts.NoSink)
+    attempted: Callable[[Attempt], object] | None = None
     change: Change | None = None
     heard: asking.Told | None = None
 
@@ -81,7 +81,7 @@ class Pusher:
         self._clock = clock or SystemClock()
         self._healths = Healths(reports.throttles, self._clock)
         self._outages = Outages(reports.change, self._clock)
-        self._attempts = reports.attempts
+        self._attempted = reports.attempted or (lambda _: None)
         self._heard = reports.heard
         self._addresses = addresses or AddressFilter()
         self._places = Places(connections or files.most_connections())
@@ -121,7 +121,7 @@ class Pusher:
         """Note that a message became a dead letter because its time to live was over before its next attempt."""
         now_us = self._clock.now_us()
         ended = Attempt(message.topic, message.id, message.attempt, now_us, 0, 0, attempts.EXPIRED, events.EXPIRED)
-        self._attempts.attempted(ended)
+        self._attempted(ended)
 
     async def close(self) -> None:
         """Close all connections; deliveries under way fail. Safe to repeat."""
@@ -244,7 +244,7 @@ class Pusher:
                     failure = errors.Retry(failure.reason, after_s=wait_s)  # each message of a batch has its own
                     next_us = self._clock.now_us() + int(wait_s * 1e6)
                     next_us = min(next_us, message.expires_us or next_us)
-        self._attempts.attempted(
+        self._attempted(
             Attempt(
                 message.topic,
                 message.id,

@@ -21,7 +21,6 @@ from emq.runtime.settings import Address
 from emq.topics.families import Family
 from emq.topics.model import Topic
 from emq_push.records.endpoints import EndpointSettings
-from emq_push.records.tenants import TenantSettings
 from emq_push.service.service import PushService
 from emq_scheduling.model import Pool
 from emq_web import connections, serving
@@ -36,7 +35,7 @@ FAMILY = "orders.*"
 
 
 async def prepare(service: PushService) -> None:
-    await service.tenants.put(TENANT, TenantSettings(qps=100), "test")
+    await service.tenants.change(TENANT, {"qps": 100}, "test", creates=True)
     await service.endpoints.create(TENANT, EndpointSettings(url=URL), "test")
     await service.parts.app.families.create(Family(Topic(FAMILY, 50.0)))
     await PoolDesk(service).put(schemas.converted(POOL, Pool, "the pool"), None, "test")

@@ -13,7 +13,6 @@ import uvicorn
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from emq_push.records.tenants import TenantSettings
 from emq_push.service.service import PushService
 from emq_web import connections
 from emq_web.connections import Connection, Doors
@@ -58,7 +57,7 @@ def answers(data: bytes) -> list[Answer]:
 
 
 async def prepare(service: PushService) -> None:
-    await service.tenants.put("acme", TenantSettings(qps=100), "test")
+    await service.tenants.change("acme", {"qps": 100}, "test", creates=True)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from emq.runtime.settings import Address
 from emq.storage.message import Message
 from emq_push.records import tables
 from emq_push.records.endpoints import EndpointSettings
-from emq_push.records.tenants import TenantSettings
 from emq_push.service.service import PushService
 from emq_web import serving
 from support.browsing import Board
@@ -55,8 +54,8 @@ async def dashboard(browser: Browser) -> AsyncIterator[Dashboard]:
 
     async with app, app.running() as host:
         service = await PushService.open(app)
-        await service.tenants.put("acme", TenantSettings(qps=50, name="Acme Corporation"), "test")
-        await service.tenants.put("globex", TenantSettings(qps=20), "test")
+        await service.tenants.change("acme", {"qps": 50, "name": "Acme Corporation"}, "test", creates=True)
+        await service.tenants.change("globex", {"qps": 20}, "test", creates=True)
         ids = await _acme(app, service)
         await asyncio.sleep(1.5)  # until the host has the groups
         host.throttles.close(f"acme.{ids['Legacy']}", 600, "out of order: 502 Bad Gateway")

@@ -8,7 +8,7 @@ from typing import Any
 from emq.storage.message import Message
 from emq.topics import model
 from emq_push.addresses import AddressFilter
-from emq_push.attempts import Attempt, NoSink
+from emq_push.attempts import Attempt
 from emq_push.endpoint import Endpoint
 from emq_push.pusher import Pusher
 
@@ -42,7 +42,7 @@ async def deliver(found: Endpoint, *messages: Message, **options: Any) -> list[B
         return await asyncio.gather(*map(push, messages or (message(),)), return_exceptions=True)
 
 
-class Attempts(NoSink):
+class Attempts:
     """Attributes:
     all: the records of attempts.
     """

@@ -24,7 +24,7 @@ async def attempted(answer: web.Response | int, attempt: int = 1, **fields: Any)
     """Return the record of one attempt."""
     receiver, records = HttpReceiver(lambda request: answer), Attempts()
     async with receiver.running():
-        to, reports = dataclasses.replace(endpoint(receiver.url()), **fields), Reports(attempts=records)
+        to, reports = dataclasses.replace(endpoint(receiver.url()), **fields), Reports(attempted=records.attempted)
         [raised] = await deliver(to, message(attempt=attempt), clock=ManualClock(NOW_S), reports=reports)
     [found] = records.all
     if isinstance(raised, errors.Retry | errors.GiveBack):

@@ -59,7 +59,7 @@ async def test_an_endpoint_that_is_gone_is_disabled_and_its_messages_wait_in_ord
         assert [letter async for letter in app.dead_letters("t")] == []
 
         receiver.answers = lambda _: 204
-        await outages.enable(app.catalog.set_attributes, "t")
+        await outages.set_disabled(app.catalog.set_attributes, "t", "")
         await until(lambda: len(receiver.requests) >= tried + 51)
         taken = receiver.requests[tried:]
         assert [request.body for request in taken] == [b"%03d" % i for i in range(51)]
@@ -68,12 +68,12 @@ async def test_an_endpoint_that_is_gone_is_disabled_and_its_messages_wait_in_ord
 
 async def test_an_endpoint_that_its_owner_disables_gets_nothing_until_it_is_enabled(receiver: HttpReceiver) -> None:
     async with pushing(receiver) as app:
-        await outages.disable(app.catalog.set_attributes, "t", "maintenance")
+        await outages.set_disabled(app.catalog.set_attributes, "t", "maintenance")
         await asyncio.sleep(1.0)
         await app.publish_many("t", [b"x"] * 10)
         await asyncio.sleep(1.0)
         assert not receiver.requests
-        await outages.enable(app.catalog.set_attributes, "t")
+        await outages.set_disabled(app.catalog.set_attributes, "t", "")
         await until(lambda: len(receiver.requests) == 10)
 
 
@@ -217,7 +217,7 @@ async def test_a_success_clears_what_was_noted() -> None:
 async def test_a_fault_of_our_own_is_charged_to_nobody(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     to = dataclasses.replace(ENDPOINT, disabled="by its owner" if fault == "disabled" else "")
     attempts = Attempts()
-    async with Pusher({"t": to}.get, reports=Reports(attempts=attempts)) as push:
+    async with Pusher({"t": to}.get, reports=Reports(attempted=attempts.attempted)) as push:
 
         async def post(*_: object) -> None:
             number = errno.EMFILE if fault == "files" else errno.ENETUNREACH
@@ -242,7 +242,7 @@ async def test_an_answer_of_the_former_endpoint_disables_no_other(change: str) -
         if change == "url":
             await app.update_topic("t", attributes={**given, "push.url": "http://other.example"})
         elif change == "disabled":
-            await outages.disable(app.catalog.set_attributes, "t", "by me")
+            await outages.set_disabled(app.catalog.set_attributes, "t", "by me")
         followed = Outages(app.catalog.set_attributes, app.clock)
         followed.gone(found, "HTTP 410")
         await asyncio.sleep(0.5)

@@ -11,7 +11,6 @@ import pytest
 from test_pages_gate import SAME_SITE, proof_in, signed_in
 
 from emq_push.records.endpoints import EndpointSettings
-from emq_push.records.tenants import TenantSettings
 from emq_push.service.tenants import TenantService
 from support import push_api
 from support.emq_shell import Shell
@@ -185,7 +184,7 @@ async def test_a_crash_leaves_all_topics_with_the_cap_that_is_shown(
     with monkeypatch.context() as patch:
         crash_at(patch, api, crashes_at)
         with contextlib.suppress(Crash):
-            await api.service.tenants.put("acme", TenantSettings(qps=40), "test")
+            await api.service.tenants.change("acme", {"qps": 40}, "test", creates=True)
     names = ["acme", *[f"acme.{each['id']}" for each in made]]
     assert {(await api.app.catalog.get(name)).qps for name in names} == {(await api("GET", TENANT))["qps"]}
 

@@ -257,7 +257,7 @@ async def test_the_answer_of_the_proxy_says_whose_fault_it_is(
 async def test_faults_of_the_proxy_are_not_charged_to_the_endpoint() -> None:
     records, health = Attempts(), mock.Mock()
     async with ConnectProxy({}, lambda _: answer("500 Oops")).running() as port:
-        reports = Reports(lambda: health, records)
+        reports = Reports(lambda: health, records.attempted)
         async with Pusher({"t": endpoint(HTTPS)}.get, addresses=through(port), reports=reports) as push:
             with pytest.raises(errors.GiveBack) as caught:
                 await push(message())

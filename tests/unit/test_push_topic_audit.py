@@ -11,7 +11,6 @@ import pytest
 
 from emq import App, Client
 from emq.runtime import errors
-from emq_push.records.tenants import TenantSettings
 from emq_push.service.service import PushService
 from support.emq_shell import Shell, opened
 
@@ -72,8 +71,8 @@ def test_topics_of_no_endpoint_are_not_in_it(emq: Shell) -> None:
 def test_another_rate_on_the_command_line_resets_nothing(emq: Shell) -> None:
     async def make(app: App) -> None:
         service = await PushService.open(app)
-        settings = TenantSettings(qps=5, name="Acme", payload_retention_s=7_200, delete_on_success=True)
-        await service.tenants.put("acme", settings, "test")
+        settings = {"qps": 5, "name": "Acme", "payload_retention_s": 7_200, "delete_on_success": True}
+        await service.tenants.change("acme", settings, "test", creates=True)
 
     emq("push tenant acme --qps 1 --name other")
     opened(make)

@@ -18,7 +18,7 @@ from emq.storage.message import Message
 from emq_cli.extras import needing
 
 if TYPE_CHECKING:
-    from emq_push.attempts import AttemptSink
+    from emq_push.attempts import Attempt
 
 log = logging.getLogger(__name__)
 
@@ -155,14 +155,13 @@ async def with_push(app: App) -> AsyncIterator[None]:
             app.handlers = own
 
 
-def _kept_records(app: App, around: _Surroundings) -> AttemptSink:
-    """Return the keeper of records of attempts, which the app's host writes while it runs."""
+def _kept_records(app: App, around: _Surroundings) -> Callable[[Attempt], object] | None:
+    """Return what takes the records of attempts, which the app's host writes while it runs; None to keep none."""
     from emq_push.attempt_log import AttemptLog
-    from emq_push.attempts import NoSink
     from emq_push.retention import Retention
 
     if not app.settings.push_attempts:
-        return NoSink()
+        return None
     environment = str(app.settings.environment)
     attempts = AttemptLog(lambda: app.database, environment, around.host)
     retention = Retention(lambda: app.database, environment, around.pushed, app.clock)
@@ -181,4 +180,4 @@ def _kept_records(app: App, around: _Surroundings) -> AttemptSink:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    return attempts
+    return attempts.attempted

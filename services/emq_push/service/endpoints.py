@@ -209,10 +209,8 @@ class EndpointService:
         action = "endpoint.disabled" if reason else "endpoint.enabled"
         note = functools.partial(self._switched, tenant, endpoint, actor, action, {"reason": reason}, expected)
         change = functools.partial(self._parts.app.catalog.set_attributes, also=note)
-        topic = topic_of(tenant, endpoint)
-        return await self._after(
-            tenant, endpoint, outages.disable(change, topic, reason) if reason else outages.enable(change, topic)
-        )
+        disabling = outages.set_disabled(change, topic_of(tenant, endpoint), reason)
+        return await self._after(tenant, endpoint, disabling)
 
     async def set_paused(
         self, tenant: str, endpoint: str, paused: bool, actor: str, expected: int | None = None

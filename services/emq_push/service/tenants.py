@@ -51,10 +51,6 @@ class TenantService(Tenancy):
         """Return the first tenants by id whose ids begin with a text and come after another id."""
         return await self._parts.read(lambda c: self._rows.beginning(c, text, after, limit))
 
-    async def put(self, tenant: str, settings: TenantSettings, actor: str) -> tuple[Tenant, bool]:
-        """Create a tenant, or give it all of these settings; see `change`."""
-        return await self.change(tenant, msgspec.structs.asdict(settings), actor, creates=True)
-
     async def change(
         self,
         tenant: str,

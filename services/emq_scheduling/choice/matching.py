@@ -190,10 +190,6 @@ class Matching:
         seat = self._seats.get(resource)
         return 0.0 if seat is None else seat.closed_until
 
-    def asleep(self, resource: str) -> dict[int, Costs]:
-        """Return the costs for which a resource has no room now, by priority."""
-        return {number: sleep.costs for number, sleep in self._seats[resource].asleep.items()}
-
     # ---------------------------------------------------------------------------------------------------- the matching
 
     def run(self, now: float, most: int = 64) -> list[Start]:

@@ -50,7 +50,7 @@ class _Cell:
 class Measured:
     """Attributes:
     durations: seconds that tasks take, by type, of late.
-    arrived_, outcomes: tasks that came to this host, and attempts that ended, by (type, outcome); since the beginning.
+    outcomes: attempts that ended, by (type, outcome); since the beginning.
     done, failed: attempts by resource.
     """
 
@@ -61,14 +61,9 @@ class Measured:
         self.done: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
         self.running: Counter[str] = Counter()
-        self._came: Counter[str] = Counter()
         self._left: Counter[str] = Counter()
         self._cells: dict[str, deque[_Cell]] = {}
         self._starts: dict[str, deque[tuple[int, int]]] = {}
-
-    def arrived(self, task_type: str) -> None:
-        """Count a task that came to this host."""
-        self._came[task_type] += 1
 
     def started(self, task: Task, resource: str, now: float) -> None:
         """Note a start; `now` in seconds since the epoch."""
@@ -107,10 +102,6 @@ class Measured:
     def left(self, task_type: str) -> int:
         """Return how many tasks of a type have stopped waiting, since the beginning."""
         return self._left[task_type]
-
-    def came(self, task_type: str) -> int:
-        """Return how many tasks of a type came to this host since the beginning."""
-        return self._came[task_type]
 
     def waits(self, task_type: str, now: float) -> Waits:
         """Return the waits of the tasks that started in the last minutes."""

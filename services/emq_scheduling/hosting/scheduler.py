@@ -135,7 +135,6 @@ class Scheduler:
             Exception: of the performer, when the attempt failed.
         """
         self._check(task, self._clock.now())
-        self.measured.arrived(task.type)
         for _ in range(MOVES):
             placement = await self._placed(task)
             try:

@@ -7,13 +7,11 @@ from collections.abc import Collection
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from emq.database.database import QUICK_S
 from emq_scheduling.database import schema, tables
 
 _cancels = tables.cancels
 OVERLAP_US = 10_000_000
 """Microseconds by which each look reaches back, since a later time may be committed first."""
-IDS_AT_ONCE = 500
 
 
 class Cancels(schema.Tables):
@@ -48,19 +46,6 @@ class Cancels(schema.Tables):
             return [(row.asked_us, row.task) for row in connection.execute(query)]
 
         return await self.run(read, read_only=True)
-
-    async def forget(self, pool: str, tasks: Collection[str]) -> None:
-        """Delete requests that have been carried out. Safe to repeat."""
-        ids = list(tasks)
-
-        def remove(connection: sa.Connection) -> None:
-            mine = (_cancels.c.environment == self._environment, _cancels.c.pool == pool)
-            for start in range(0, len(ids), IDS_AT_ONCE):
-                some = _cancels.c.task.in_(ids[start : start + IDS_AT_ONCE])
-                connection.execute(sa.delete(_cancels).where(*mine, some))
-
-        if ids:
-            await self.run(remove, deadline_s=QUICK_S)
 
 
 class CancelReader:

@@ -9,8 +9,6 @@ import msgspec
 import sqlalchemy as sa
 
 from emq.database.database import LONG_S
-from emq.runtime import errors
-from emq.runtime.inputs import shown
 from emq_scheduling.database import schema, tables
 from emq_scheduling.records import ends
 
@@ -72,20 +70,6 @@ class TaskStatus(msgspec.Struct, frozen=True):
 
 class Records(schema.Tables):
     """Reads the records."""
-
-    async def status(self, pool: str, task: str) -> TaskStatus:
-        """Return the records of a task.
-
-        Raises:
-            UnknownTask: there are none: the task has not started, was never submitted, or its records are too old.
-        """
-        found = await self.find(pool, task)
-        if found is None:
-            raise errors.UnknownTask(
-                f"nothing is recorded of task {shown(task)} in pool {shown(pool)}: it has not started, was never "
-                "submitted, or its records were too old to keep"
-            )
-        return found
 
     async def find(self, pool: str, task: str, task_type: str = "", tenant: str = "") -> TaskStatus | None:
         """Return the records of a task; None if there are none.

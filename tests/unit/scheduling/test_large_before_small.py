@@ -156,7 +156,7 @@ def _idle(bench: Bench) -> list[str]:
     """Return the resources that could start a waiting task now without delaying those that are next there."""
     found = []
     for name in ("a", "b", "c", "d"):
-        wants = bench.matching.asleep(name)
+        wants = {number: sleep.costs for number, sleep in bench.matching._seats[name].asleep.items()}
         for waiting in bench.matching.window.all():
             costs = bench.pool.costs(waiting.task.type, name) | (waiting.costs or {})
             if not bench.keeping.fits(name, costs, bench.now, bench.matching.window.standing(waiting)):

@@ -374,10 +374,14 @@ def _check_nothing_idle(bench: Bench) -> None:
             assert head is not None
             for name in bench.pool.able(kind):
                 costs = bench.pool.costs(kind, name) | (head[1].costs or {})
-                wants = [wanted for other, wanted in matching.asleep(name).items() if other < number]
+                wants = [sleep.costs for other, sleep in matching._seats[name].asleep.items() if other < number]
                 if wants or not bench.keeping.fits(name, costs, bench.now, number):
                     continue
-                assert not bench.accounts.fits(name, costs, bench.now) or matching.asleep(name), (kind, name, bench.now)
+                assert not bench.accounts.fits(name, costs, bench.now) or matching._seats[name].asleep, (
+                    kind,
+                    name,
+                    bench.now,
+                )
 
 
 def _check_limits(pool: Pool, starts: list[tuple[float, Start]]) -> None:
