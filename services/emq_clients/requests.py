@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import urllib.parse
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
@@ -21,6 +21,18 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
     data: list[T]
     next: str | None = None
+
+
+class Paging(TypedDict, total=False):
+    """The page of a list that is asked for.
+
+    Attributes:
+        limit: most entries of the page.
+        cursor: `next` of the page before; left out, the list begins.
+    """
+
+    limit: int | None
+    cursor: str | None
 
 
 class Request(msgspec.Struct, Generic[T], frozen=True):

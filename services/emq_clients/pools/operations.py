@@ -14,7 +14,7 @@ import msgspec
 
 from emq.runtime import errors
 from emq_clients.pools import answers
-from emq_clients.requests import Page, Request, body, match, path
+from emq_clients.requests import Page, Paging, Request, body, match, path
 
 Table = Literal["resources", "types", "calendars", "tenants"]
 """The kinds of entries of a pool."""
@@ -51,9 +51,9 @@ def pool(pool: str) -> Request[answers.StoredPool]:
     return Request("GET", path("pools", pool), answers.StoredPool)
 
 
-def pools(*, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.PoolSummary]]:
+def pools(**paging: Unpack[Paging]) -> Request[Page[answers.PoolSummary]]:
     """Return a page of pools by name, each with its state in one line."""
-    return Request("GET", path("pools", limit=limit, cursor=cursor), Page[answers.PoolSummary])
+    return Request("GET", path("pools", **paging), Page[answers.PoolSummary])
 
 
 def delete_pool(pool: str, *, force: bool | None = None, version: int | None = None) -> Request[None]:
@@ -223,11 +223,8 @@ def attempts(
     resource: str | None = None,
     task_type: str | None = None,
     outcome: str | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
+    **paging: Unpack[Paging],
 ) -> Request[Page[answers.Attempt]]:
     """Return a page of attempts, and of tasks that ended without one, the latest start first."""
-    where = path(
-        *("pools", pool, "tasks"), resource=resource, type=task_type, outcome=outcome, limit=limit, cursor=cursor
-    )
+    where = path("pools", pool, "tasks", resource=resource, type=task_type, outcome=outcome, **paging)
     return Request("GET", where, Page[answers.Attempt])

@@ -14,7 +14,7 @@ from emq.topics.families import Bounds
 from emq.topics.family_file import NONE
 from emq.topics.option_types import FamilyArguments
 from emq_clients.push import answers
-from emq_clients.requests import Page, Request, body, match, path
+from emq_clients.requests import Page, Paging, Request, body, match, path
 
 
 def hosts() -> Request[answers.Hosts]:
@@ -69,9 +69,9 @@ def family(family: str) -> Request[answers.Family]:
     return Request("GET", path("families", family), answers.Family)
 
 
-def families(*, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Family]]:
+def families(**paging: Unpack[Paging]) -> Request[Page[answers.Family]]:
     """Return a page of families by name."""
-    return Request("GET", path("families", limit=limit, cursor=cursor), Page[answers.Family])
+    return Request("GET", path("families", **paging), Page[answers.Family])
 
 
 def delete_family(family: str, *, force: bool = False, version: int | None = None) -> Request[None]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Required, TypedDict, Unpack
 import msgspec
 
 from emq_clients.push import answers
-from emq_clients.requests import Page, Request, body, path
+from emq_clients.requests import Page, Paging, Request, body, path
 
 Role = Literal["admin", "submit", "read", "send", "manage"]
 Signature = Literal["hmac", "ed25519"]
@@ -87,9 +87,9 @@ def tenant(tenant: str) -> Request[answers.Tenant]:
     return Request("GET", path("tenants", tenant), answers.Tenant)
 
 
-def tenants(*, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Tenant]]:
+def tenants(**paging: Unpack[Paging]) -> Request[Page[answers.Tenant]]:
     """Return a page of tenants, by id."""
-    return Request("GET", path("tenants", limit=limit, cursor=cursor), Page[answers.Tenant])
+    return Request("GET", path("tenants", **paging), Page[answers.Tenant])
 
 
 def delete_tenant(tenant: str) -> Request[None]:
@@ -150,10 +150,9 @@ def endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
     return Request("GET", path("tenants", tenant, "endpoints", endpoint), answers.Endpoint)
 
 
-def endpoints(tenant: str, *, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Endpoint]]:
+def endpoints(tenant: str, **paging: Unpack[Paging]) -> Request[Page[answers.Endpoint]]:
     """Return a page of a tenant's endpoints."""
-    where = path("tenants", tenant, "endpoints", limit=limit, cursor=cursor)
-    return Request("GET", where, Page[answers.Endpoint])
+    return Request("GET", path("tenants", tenant, "endpoints", **paging), Page[answers.Endpoint])
 
 
 def delete_endpoint(tenant: str, endpoint: str) -> Request[None]:
@@ -280,27 +279,18 @@ def stored_message(tenant: str, message: str) -> Request[answers.StoredMessage]:
     return Request("GET", path("tenants", tenant, "messages", message), answers.StoredMessage)
 
 
-def stored_messages(
-    tenant: str,
-    *,
-    event_type: str | None = None,
-    key: str | None = None,
-    created_gte: datetime.datetime | None = None,
-    created_lt: datetime.datetime | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
-) -> Request[Page[answers.StoredMessage]]:
+class MessageFilter(Paging, total=False):
+    """Which messages a list has; all given conditions hold."""
+
+    event_type: str | None
+    key: str | None
+    created_gte: datetime.datetime | None
+    created_lt: datetime.datetime | None
+
+
+def stored_messages(tenant: str, **which: Unpack[MessageFilter]) -> Request[Page[answers.StoredMessage]]:
     """Return a page of messages, the latest first."""
-    where = path(
-        *("tenants", tenant, "messages"),
-        event_type=event_type,
-        key=key,
-        created_gte=created_gte,
-        created_lt=created_lt,
-        limit=limit,
-        cursor=cursor,
-    )
-    return Request("GET", where, Page[answers.StoredMessage])
+    return Request("GET", path("tenants", tenant, "messages", **which), Page[answers.StoredMessage])
 
 
 def erase(tenant: str, *, key: str) -> Request[answers.Erased]:
@@ -311,31 +301,20 @@ def erase(tenant: str, *, key: str) -> Request[answers.Erased]:
 # ---------------------------------------------------------------------------------------------------------- deliveries
 
 
-def deliveries(
-    tenant: str,
-    *,
-    state: str | None = None,
-    endpoint: str | None = None,
-    event_type: str | None = None,
-    message: str | None = None,
-    created_gte: datetime.datetime | None = None,
-    created_lt: datetime.datetime | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
-) -> Request[Page[answers.Delivery]]:
+class DeliveryFilter(Paging, total=False):
+    """Which deliveries a list has; all given conditions hold."""
+
+    state: str | None
+    endpoint: str | None
+    event_type: str | None
+    message: str | None
+    created_gte: datetime.datetime | None
+    created_lt: datetime.datetime | None
+
+
+def deliveries(tenant: str, **which: Unpack[DeliveryFilter]) -> Request[Page[answers.Delivery]]:
     """Return a page of deliveries, the latest first."""
-    where = path(
-        *("tenants", tenant, "deliveries"),
-        state=state,
-        endpoint=endpoint,
-        event_type=event_type,
-        message=message,
-        created_gte=created_gte,
-        created_lt=created_lt,
-        limit=limit,
-        cursor=cursor,
-    )
-    return Request("GET", where, Page[answers.Delivery])
+    return Request("GET", path("tenants", tenant, "deliveries", **which), Page[answers.Delivery])
 
 
 def delivery(tenant: str, delivery: str) -> Request[answers.Delivery]:
@@ -343,20 +322,14 @@ def delivery(tenant: str, delivery: str) -> Request[answers.Delivery]:
     return Request("GET", path("tenants", tenant, "deliveries", delivery), answers.Delivery)
 
 
-def attempts(
-    tenant: str, delivery: str, *, limit: int | None = None, cursor: str | None = None
-) -> Request[Page[answers.Attempt]]:
+def attempts(tenant: str, delivery: str, **paging: Unpack[Paging]) -> Request[Page[answers.Attempt]]:
     """Return a page of a delivery's attempts, the latest first."""
-    where = path("tenants", tenant, "deliveries", delivery, "attempts", limit=limit, cursor=cursor)
-    return Request("GET", where, Page[answers.Attempt])
+    return Request("GET", path("tenants", tenant, "deliveries", delivery, "attempts", **paging), Page[answers.Attempt])
 
 
-def endpoint_attempts(
-    tenant: str, endpoint: str, *, limit: int | None = None, cursor: str | None = None
-) -> Request[Page[answers.Attempt]]:
+def endpoint_attempts(tenant: str, endpoint: str, **paging: Unpack[Paging]) -> Request[Page[answers.Attempt]]:
     """Return a page of the attempts at an endpoint, the latest first."""
-    where = path("tenants", tenant, "endpoints", endpoint, "attempts", limit=limit, cursor=cursor)
-    return Request("GET", where, Page[answers.Attempt])
+    return Request("GET", path("tenants", tenant, "endpoints", endpoint, "attempts", **paging), Page[answers.Attempt])
 
 
 def resend(tenant: str, delivery: str, *, priority: str | None = None) -> Request[answers.Delivery]:
@@ -398,10 +371,9 @@ def replay(tenant: str, replay: str) -> Request[answers.Replay]:
     return Request("GET", path("tenants", tenant, "replays", replay), answers.Replay)
 
 
-def replays(tenant: str, *, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Replay]]:
+def replays(tenant: str, **paging: Unpack[Paging]) -> Request[Page[answers.Replay]]:
     """Return a page of a tenant's replays, the latest first."""
-    where = path("tenants", tenant, "replays", limit=limit, cursor=cursor)
-    return Request("GET", where, Page[answers.Replay])
+    return Request("GET", path("tenants", tenant, "replays", **paging), Page[answers.Replay])
 
 
 def pause_replay(tenant: str, replay: str) -> Request[answers.Replay]:
@@ -422,31 +394,26 @@ def cancel_replay(tenant: str, replay: str) -> Request[answers.Replay]:
 # -------------------------------------------------------------------------------------------------------- dead letters
 
 
-def dead_letters(
-    tenant: str,
-    *,
-    endpoint: str | None = None,
-    reason: str | None = None,
-    died_gte: datetime.datetime | None = None,
-    died_lt: datetime.datetime | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
-) -> Request[Page[answers.DeadLetter]]:
-    """Return a page of dead letters by endpoint.
+class LetterFilter(TypedDict, total=False):
+    """Which dead letters are meant; all given conditions hold.
 
-    Args:
+    Attributes:
         reason: part of the reason, in upper or lower case.
     """
-    where = path(
-        *("tenants", tenant, "dead-letters"),
-        endpoint=endpoint,
-        reason=reason,
-        died_gte=died_gte,
-        died_lt=died_lt,
-        limit=limit,
-        cursor=cursor,
-    )
-    return Request("GET", where, Page[answers.DeadLetter])
+
+    endpoint: str | None
+    reason: str | None
+    died_gte: datetime.datetime | None
+    died_lt: datetime.datetime | None
+
+
+class LetterPage(LetterFilter, Paging, total=False):
+    """Which page of which dead letters."""
+
+
+def dead_letters(tenant: str, **which: Unpack[LetterPage]) -> Request[Page[answers.DeadLetter]]:
+    """Return a page of dead letters by endpoint."""
+    return Request("GET", path("tenants", tenant, "dead-letters", **which), Page[answers.DeadLetter])
 
 
 def count_dead_letters(tenant: str, *, endpoint: str | None = None) -> Request[answers.DeadLetterCount]:
@@ -462,43 +429,29 @@ def replay_dead_letters(tenant: str, ids: Sequence[str]) -> Request[answers.Repl
 
 
 def purge_dead_letters(
-    tenant: str,
-    *,
-    ids: Sequence[str] | None = None,
-    endpoint: str | None = None,
-    reason: str | None = None,
-    died_gte: datetime.datetime | None = None,
-    died_lt: datetime.datetime | None = None,
+    tenant: str, *, ids: Sequence[str] | None = None, **which: Unpack[LetterFilter]
 ) -> Request[answers.Purged]:
     """Throw dead letters away for good; all conditions must hold, and one must be given. Safe to repeat."""
-    content = body(ids=ids, endpoint=endpoint, reason=reason, died_gte=died_gte, died_lt=died_lt)
-    return Request("POST", path("tenants", tenant, "dead-letters:purge"), answers.Purged, content)
+    return Request("POST", path("tenants", tenant, "dead-letters:purge"), answers.Purged, body(ids=ids, **which))
 
 
 # ------------------------------------------------------------------------------------------------------------ watching
 
 
-def audit_log(
-    tenant: str | None = None, *, limit: int | None = None, cursor: str | None = None
-) -> Request[Page[answers.AuditEntry]]:
+def audit_log(tenant: str | None = None, **paging: Unpack[Paging]) -> Request[Page[answers.AuditEntry]]:
     """Return a page of changes, the latest first: of a tenant, or all."""
     parts = ("audit-log",) if tenant is None else ("tenants", tenant, "audit-log")
-    return Request("GET", path(*parts, limit=limit, cursor=cursor), Page[answers.AuditEntry])
+    return Request("GET", path(*parts, **paging), Page[answers.AuditEntry])
 
 
-def lag(
-    tenant: str, *, endpoint: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> Request[Page[answers.EndpointLag]]:
+def lag(tenant: str, *, endpoint: str | None = None, **paging: Unpack[Paging]) -> Request[Page[answers.EndpointLag]]:
     """Return a page of endpoints with the lag of each."""
-    where = path("tenants", tenant, "lag", endpoint=endpoint, limit=limit, cursor=cursor)
-    return Request("GET", where, Page[answers.EndpointLag])
+    return Request("GET", path("tenants", tenant, "lag", endpoint=endpoint, **paging), Page[answers.EndpointLag])
 
 
-def rates(
-    tenant: str, *, endpoint: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> Request[Page[answers.Rate]]:
+def rates(tenant: str, *, endpoint: str | None = None, **paging: Unpack[Paging]) -> Request[Page[answers.Rate]]:
     """Return a page of caps with their use: the tenant's, then its endpoints'."""
-    where = path("tenants", tenant, "rate-limit-status", endpoint=endpoint, limit=limit, cursor=cursor)
+    where = path("tenants", tenant, "rate-limit-status", endpoint=endpoint, **paging)
     return Request("GET", where, Page[answers.Rate])
 
 
@@ -521,9 +474,9 @@ def create_token(
     return Request("POST", path("tenants", tenant, "tokens"), answers.NewKey, content, repeatable=False)
 
 
-def keys(*, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Key]]:
+def keys(**paging: Unpack[Paging]) -> Request[Page[answers.Key]]:
     """Return a page of keys, without the keys themselves."""
-    return Request("GET", path("keys", limit=limit, cursor=cursor), Page[answers.Key])
+    return Request("GET", path("keys", **paging), Page[answers.Key])
 
 
 def delete_key(key: str, *, keep_made: bool = False) -> Request[None]:
