@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Coroutine
 from typing import Any
 
 import aiohttp
@@ -14,7 +13,7 @@ from aiohttp.abc import AbstractResolver
 from multidict import istr
 
 from emq_push.addresses import AddressFilter
-from emq_push.proxy import SMOKESCREEN, Proxy
+from emq_push.proxy import SMOKESCREEN
 from emq_push.resolver import build_resolver
 from emq_push.wire import Answer
 from emq_push.wires import CONNECT_TIMEOUT_S, KEEPALIVE_S, USER_AGENT, Wires
@@ -87,35 +86,18 @@ class Connections:
         self._closed = False
         self._wires = Wires(self._connect, to_proxy=addresses.proxy is not None)
 
-    def deliver(
+    async def deliver(
         self, url: yarl.URL, body: bytes, headers: dict[str, str], timeout_s: float, tls: ssl.SSLContext | None = None
-    ) -> Coroutine[Any, Any, Answer]:
+    ) -> Answer:
         """Send a delivery; return the answer, with the beginning of its body. Raises as `request` does."""
         proxy = self._addresses.proxy
         if proxy is None:
-            return self._wires.post(url, body, headers, timeout_s, tls)
-        return self._deliver_through(proxy, url, body, headers, timeout_s, tls)
-
-    async def _deliver_through(
-        self,
-        proxy: Proxy,
-        url: yarl.URL,
-        body: bytes,
-        headers: dict[str, str],
-        timeout_s: float,
-        tls: ssl.SSLContext | None,
-    ) -> Answer:
+            return await self._wires.post(url, body, headers, timeout_s, tls)
         self._addresses.check_literal(url.host or "")
         headers, _ = proxy.headers(url, headers)
         answer = await proxy.through(self._wires.post(url, body, headers, timeout_s, tls), url)
         proxy.check(url, answer.status, is_smokescreen=answer.is_smokescreen)
         return answer
-
-    def post(
-        self, url: yarl.URL, body: bytes, headers: dict[str, str], timeout_s: float, tls: ssl.SSLContext | None = None
-    ) -> Coroutine[Any, Any, aiohttp.ClientResponse]:
-        """Send a request; return the answer, of which only the head was read. The caller must release it."""
-        return self.request("POST", url, body, headers, timeout_s, tls)
 
     async def request(
         self,
@@ -126,7 +108,9 @@ class Connections:
         timeout_s: float,
         tls: ssl.SSLContext | None = None,
     ) -> aiohttp.ClientResponse:
-        """Do the same as `post` with another method; through the proxy, if there is one.
+        """Send a request, through the proxy if there is one; return the answer, of which only the head was read.
+
+        The caller must release the answer.
 
         Raises:
             RuntimeError: after `close`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ class Pusher:
         self._addresses = addresses or AddressFilter()
         self._places = Places(connections or files.most_connections())
         self._connections = Connections(self._addresses, resolver)
-        self._tokens = Tokens(self._connections.post, self._clock)
+        self._tokens = Tokens(functools.partial(self._connections.request, "POST"), self._clock)
         self._batches = batches.Batches(self._send, self._clock)
         self._random = random.Random()
 

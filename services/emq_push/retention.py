@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from emq.database import Database, schema
 from emq.database.trimming import Trimmer, delete_some
 from emq.runtime.clock import Clock
-from emq_push.records import tables
+from emq_push.records import rows, tables
 from emq_push.records.deliveries import PENDING
 from emq_push.records.schema import PUSH
 from emq_push.records.tenants import Tenants
@@ -31,15 +30,6 @@ TOPICS = 200
 """Topics that are looked at in one transaction."""
 
 PAUSE_S = 0.05
-
-
-class Deleted(NamedTuple):
-    """Attributes:
-    is_full: as many rows as one statement may delete; there may be more.
-    """
-
-    rows: int
-    is_full: bool
 
 
 class Retention(Trimmer):
@@ -75,24 +65,16 @@ class Retention(Trimmer):
             while left:
                 cutoffs = {name: _us(now - kept_s.get(name.partition(".")[0], DEFAULT_S)) for name in left}
                 found = await self._database().run(functools.partial(self._deleted, cutoffs=cutoffs))
-                deleted += sum(one.rows for one in found.values())
-                left = {name: None for name, one in found.items() if one.is_full}
+                deleted += sum(map(sum, found.values()))
+                left = {name: None for name, both in found.items() if max(both) >= ROWS}
                 await asyncio.sleep(PAUSE_S)
         return deleted + await self._orphans(_us(now - max([DEFAULT_S, *kept_s.values()])))
 
     async def _names(self, table: sa.Table) -> dict[str, None]:
         """Return the topics that have rows; one look-up for each, however many rows they have."""
         names, last = dict[str, None](), ""
-        following = sa.select(sa.func.min(table.c.topic)).where(table.c.environment == self._environment)
-        following = following.where(table.c.topic > sa.bindparam("last"))
-
-        def some(connection: sa.Connection) -> list[str]:
-            found = [last]
-            while len(found) <= TOPICS and (name := connection.execute(following, {"last": found[-1]}).scalar()):
-                found.append(str(name))
-            return found[1:]
-
-        while found := await self._database().run(some, read_only=True):
+        look = functools.partial(rows.topics_after, table=table, environment=self._environment, limit=TOPICS)
+        while found := await self._database().run(functools.partial(look, topic=last), read_only=True):
             names |= dict.fromkeys(found)
             last = found[-1]
             await asyncio.sleep(PAUSE_S)
@@ -100,38 +82,28 @@ class Retention(Trimmer):
 
     async def _orphans(self, cutoff_us: int) -> int:
         """Delete attempts that are older than the longest retention, also of topics that are gone."""
-        deleted, mine = 0, tables.attempts.c.environment == self._environment
-        while True:
-            one = await self._database().run(
-                lambda c: _delete(
-                    c, tables.attempts, mine & (tables.attempts.c.started_us < cutoff_us) & ~_waits(tables.attempts)
-                )
-            )
-            deleted += one.rows
-            if not one.is_full:
-                return deleted
+        a, deleted = tables.attempts, 0
+        old = (a.c.environment == self._environment) & (a.c.started_us < cutoff_us) & ~_waits(a)
+        while n := await self._database().run(lambda c: delete_some(c, a, old, ROWS)):
+            deleted += n
+            if n < ROWS:
+                break
             await asyncio.sleep(PAUSE_S)
+        return deleted
 
-    def _deleted(self, connection: sa.Connection, cutoffs: Mapping[str, int]) -> Mapping[str, Deleted]:
+    def _deleted(self, connection: sa.Connection, cutoffs: Mapping[str, int]) -> Mapping[str, tuple[int, int]]:
+        """Delete at most `ROWS` attempts and as many deliveries of each topic; return how many there were."""
         a, d = tables.attempts.c, tables.deliveries.c
-        found: dict[str, Deleted] = {}
+        found: dict[str, tuple[int, int]] = {}
         for topic, cutoff_us in cutoffs.items():
-            old = (
-                (a.environment == self._environment)
-                & (a.topic == topic)
-                & (a.started_us < cutoff_us)
-                & ~_waits(tables.attempts)
-            )
+            old = (a.environment == self._environment) & (a.topic == topic) & (a.started_us < cutoff_us)
             settled = (d.environment == self._environment) & (d.topic == topic) & (d.state != PENDING)
             settled &= (d.created_us < cutoff_us) & (d.settled_us < cutoff_us) & ~_waits(tables.deliveries)
-            both = _delete(connection, tables.attempts, old), _delete(connection, tables.deliveries, settled)
-            found[topic] = Deleted(sum(one.rows for one in both), any(one.is_full for one in both))
+            found[topic] = (
+                delete_some(connection, tables.attempts, old & ~_waits(tables.attempts), ROWS),
+                delete_some(connection, tables.deliveries, settled, ROWS),
+            )
         return found
-
-
-def _delete(connection: sa.Connection, table: sa.Table, where: sa.ColumnElement[bool]) -> Deleted:
-    rows = delete_some(connection, table, where, ROWS)
-    return Deleted(rows, rows >= ROWS)
 
 
 def _waits(table: sa.Table) -> sa.ColumnElement[bool]:

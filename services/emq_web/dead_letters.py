@@ -27,7 +27,7 @@ models.answer(answers.DeadLetterCount, "LetterCount")
 models.answer(answers.ReplayedLetters, "Replayed")
 
 
-def _filter(given: LetterQuery | PurgeBody) -> LetterFilter:
+def _wanted(given: LetterQuery | PurgeBody) -> LetterFilter:
     since, until = queries.us(given.died_gte, 0) // 1000, queries.us(given.died_lt, 1 << 62) // 1000
     return LetterFilter(given.endpoint, given.reason, since, until)
 
@@ -38,10 +38,6 @@ class LetterQuery(queries.EndpointQuery):
     reason: queries.Text = pydantic.Field("", description="part of the reason, in upper or lower case")
     died_gte: forms.Moment | None = pydantic.Field(None, alias="died[gte]")
     died_lt: forms.Moment | None = pydantic.Field(None, alias="died[lt]")
-
-    @property
-    def wanted(self) -> LetterFilter:
-        return _filter(self)
 
 
 class CountQuery(queries.Query):
@@ -64,10 +60,6 @@ class PurgeBody(forms.Body):
     reason: queries.Text = ""
     died_gte: forms.Moment | None = None
     died_lt: forms.Moment | None = None
-
-    @property
-    def wanted(self) -> LetterFilter:
-        return _filter(self)
 
 
 def shown(found: DeadDelivery) -> answers.DeadLetter:
@@ -93,7 +85,7 @@ async def list_dead_letters(
 
     A filtered page may have fewer entries than `limit`, although more follow.
     """
-    page = await of.service.letters.page(of.tenant, query.wanted, query.limit, query.cursor)
+    page = await of.service.letters.page(of.tenant, _wanted(query), query.limit, query.cursor)
     return forms.page(page, shown)
 
 
@@ -120,5 +112,5 @@ async def replay_dead_letters(of: access.ManagerOfExisting, body: ReplayLettersB
 @actions.post("/dead-letters:purge")
 async def purge_dead_letters(of: access.ManagerOfExisting, body: PurgeBody) -> answers.Purged:
     """Throw dead letters away for good."""
-    found = await of.service.letters.purge(of.tenant, body.wanted, body.ids, of.actor)
+    found = await of.service.letters.purge(of.tenant, _wanted(body), body.ids, of.actor)
     return answers.Purged(purged=found.n, more=found.more)

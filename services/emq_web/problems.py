@@ -125,15 +125,7 @@ def details(problem: Problem) -> ProblemDetails:
 
 def answer(problem: Problem, wrong: Sequence[Mapping[str, str]] = ()) -> fastapi.Response:
     """Return the response for a problem."""
-    body: dict[str, Any] = {
-        "type": _TYPE + problem.code,
-        "title": title_of(problem.status),
-        "status": problem.status,
-        "code": problem.code,
-        "detail": problem.detail,
-    }
-    if problem.pointer:
-        body["pointer"] = problem.pointer
+    body: dict[str, Any] = details(problem).model_dump(exclude_defaults=True)
     if wrong:
         body["errors"] = wrong
     headers = dict(problem.headers or {})

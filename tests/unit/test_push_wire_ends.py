@@ -107,7 +107,7 @@ async def test_a_token_server_that_ends_nothing_holds_no_connection_either(askin
     async with asking.served(serve) as (server, _):
         url = yarl.URL(f"{asking.scheme}://127.0.0.1:{server.port}/token")
         with contextlib.suppress(TimeoutError):
-            response = await asking.client.post(url, b"{}", {}, 0.5, asking.ours)
+            response = await asking.client.request("POST", url, b"{}", {}, 0.5, asking.ours)
             if way == "read":
                 assert await response.read() == b"fine"
             response.release()
@@ -117,7 +117,7 @@ async def test_a_token_server_that_ends_nothing_holds_no_connection_either(askin
 async def test_a_delivery_does_not_use_the_connection_of_a_token(asking: Asking) -> None:
     async with asking.served(answering(FINE)) as (server, post):
         url = yarl.URL(f"{asking.scheme}://127.0.0.1:{server.port}/token")
-        (await asking.client.post(url, b"{}", {}, 5.0, asking.ours)).release()
+        (await asking.client.request("POST", url, b"{}", {}, 5.0, asking.ours)).release()
         await asyncio.sleep(0.05)
         await post()
         assert len(server.connections) == 2

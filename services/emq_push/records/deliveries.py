@@ -248,11 +248,7 @@ class Deliveries(rows.Rows):
 
     def topics_after(self, connection: sa.Connection, topic: str, limit: int) -> list[str]:
         """Return the next topics that have deliveries, by name; one look-up for each, however many they have."""
-        following = sa.select(sa.func.min(_t.c.topic)).where(self._mine, _t.c.topic > sa.bindparam("last"))
-        found = [topic]
-        while len(found) <= limit and (name := connection.execute(following, {"last": found[-1]}).scalar()):
-            found.append(str(name))
-        return found[1:]
+        return rows.topics_after(connection, _t, self._environment, topic, limit)
 
     # ------------------------------------------------------------------------------------------------------- changes
     # Hosts change rows, too, by what became of each attempt: `deliveries_follow.sql`.

@@ -38,6 +38,16 @@ def chunks(ids: Sequence[T]) -> Iterator[Sequence[T]]:
         yield ids[start : start + IDS_AT_ONCE]
 
 
+def topics_after(connection: sa.Connection, table: sa.Table, environment: str, topic: str, limit: int) -> list[str]:
+    """Return the next topics that have rows, by name; one look-up for each, however many rows they have."""
+    following = sa.select(sa.func.min(table.c.topic)).where(table.c.environment == environment)
+    following = following.where(table.c.topic > sa.bindparam("last"))
+    found = [topic]
+    while len(found) <= limit and (name := connection.execute(following, {"last": found[-1]}).scalar()):
+        found.append(str(name))
+    return found[1:]
+
+
 def upsert(connection: sa.Connection, table: sa.Table, values: Sequence[Mapping[str, Any]]) -> None:
     """Write rows; a row of the same primary key gets the new values."""
     if not values:

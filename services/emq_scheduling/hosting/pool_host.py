@@ -21,7 +21,7 @@ from emq_scheduling.hosting.replies import Replies
 from emq_scheduling.hosting.scheduler import Scheduler
 from emq_scheduling.hosting.unstarted import Unstarted
 from emq_scheduling.hosting.viewing import Viewer
-from emq_scheduling.limits.usage_keeper import Saving, UsageTable
+from emq_scheduling.limits.usage_keeper import UsageKeeper, UsageTable
 from emq_scheduling.model import TaskType
 from emq_scheduling.pools.catalog import PoolCatalog, Stored
 from emq_scheduling.records.cancels import Cancels
@@ -98,7 +98,8 @@ class PoolHost:
         self._asked = self._cancels.reader(name)
         self._records = Records(app.database, environment)
         self._snapshots = Snapshots(app.database, environment)
-        self._saving = Saving(UsageTable(app.database, environment), name, app.clock)
+        self._usage = UsageTable(app.database, environment)
+        self._keeper: UsageKeeper | None = None
         self._backlog: dict[str, int] = {}
         self._counted_at = -math.inf
         self._count_every_s = TICK_S
@@ -258,7 +259,10 @@ class PoolHost:
             saves=True,
         )
         scheduler.cancel(cancelled)
-        await self._saving.begin(scheduler.accounts)
+        keeper = UsageKeeper(self._usage, self.name, scheduler.accounts, self._app.clock)
+        await keeper.begin()
+        keeper.start()
+        self._keeper = keeper
         self.scheduler, self._epoch, self._adapted = scheduler, epoch, 0
         self._viewer = Viewer(scheduler, self._app.host_name(), self._app.clock.now())
         self._running.clear()
@@ -281,7 +285,9 @@ class PoolHost:
             await self._replies.sent(LEAVE_S)
         finally:
             self._leaving = None
-            await self._saving.end()
+            keeper, self._keeper = self._keeper, None
+            if keeper is not None:
+                await keeper.end()
 
     async def _ended_by(self, scheduler: Scheduler, within_s: float) -> None:
         """Wait until nothing runs any more, or the time is over, or another host may have the pool."""
@@ -301,7 +307,7 @@ class PoolHost:
         if not version:
             await self._deleted()
             return
-        if self._saving.is_lost:
+        if self._keeper is not None and self._keeper.is_lost:
             log.warning("pool %r: what it has used is not saved here any more; it is taken over again", self.name)
             await self._let_go()
             return

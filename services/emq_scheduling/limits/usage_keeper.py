@@ -96,10 +96,14 @@ class UsageKeeper:
         self._owner = uuid.uuid4().hex
         self._number = 0
         self._is_owner = True
+        self._running: asyncio.Task[None] | None = None
 
     @property
     def is_lost(self) -> bool:
-        """Whether another owner has claimed the pool, or the saved use is gone."""
+        """Whether nothing is saved any more, so that starts wait for ever: make another keeper, of new accounts.
+
+        Another owner has claimed the pool, or the saved use is gone.
+        """
         return not self._is_owner
 
     async def begin(self) -> None:
@@ -112,6 +116,10 @@ class UsageKeeper:
         saved = AT_ONCE
         while saved >= AT_ONCE:
             saved = await self._save()
+
+    def start(self) -> None:
+        """Begin to `run` in a task, which `end` ends."""
+        self._running = asyncio.create_task(self.run(), name=f"emq use of pool {self._pool}")
 
     async def run(self) -> None:
         """Save once a second, or as soon as a task waits for it. Ends by cancellation, or when the pool was claimed."""
@@ -133,6 +141,9 @@ class UsageKeeper:
 
     async def end(self) -> None:
         """Save without reserves, so that the next owner loses nothing. Call it when nothing starts any more."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
         try:
             if self._is_owner and (uses := self._usage.final(self._clock.now())):
                 await self._written(uses)
@@ -157,38 +168,3 @@ class UsageKeeper:
     async def _written(self, uses: dict[str, SavedUse]) -> bool:
         self._number += 1
         return await self._table.save(self._pool, self._owner, self._number, uses)
-
-
-class Saving:
-    """Saves the use of one pool's limits whenever this host owns the pool."""
-
-    def __init__(self, table: UsageTable, pool: str, clock: Clock) -> None:
-        self._table = table
-        self._pool = pool
-        self._clock = clock
-        self._keeper: UsageKeeper | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether nothing is saved any more, so that starts wait for ever: end it, and begin with new accounts."""
-        return self._keeper is not None and self._keeper.is_lost
-
-    async def begin(self, accounts: Accounts) -> None:
-        """Charge the former owner's use, and save the use of these accounts from now on.
-
-        Raises:
-            DatabaseUnavailable: nothing may start; try again with other accounts.
-        """
-        keeper = UsageKeeper(self._table, self._pool, accounts, self._clock)
-        await keeper.begin()
-        self._keeper = keeper
-        self._task = asyncio.create_task(keeper.run(), name=f"emq use of pool {self._pool}")
-
-    async def end(self) -> None:
-        """Save the last time. Call it when nothing starts any more; without `begin` it does nothing."""
-        keeper, task, self._keeper, self._task = self._keeper, self._task, None, None
-        if keeper is not None and task is not None:
-            task.cancel()
-            await asyncio.wait([task])
-            await keeper.end()
