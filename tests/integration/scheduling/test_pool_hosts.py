@@ -36,10 +36,10 @@ class Starts:
         self.tired: set[str] = set()
         self._seconds: Counter[tuple[str, int]] = Counter()
 
-    def on(self, app: emq.App, scheduling: Scheduling, pool: str, host: str) -> None:
+    def on(self, scheduling: Scheduling, pool: str, host: str) -> None:
         @scheduling.performer(pool)
         async def perform(task: Task, run: Run) -> bytes:
-            second = int(app.clock.now())
+            second = int(run.at)
             self.ids.append(task.id)
             self.hosts[host] += 1
             self.resources[run.resource] += 1
@@ -55,7 +55,7 @@ class Starts:
             return task.payload
 
     def most(self, *resources: str) -> int:
-        """Return the most starts in a second on these resources together."""
+        """Return the most starts that the limits counted in a second on these resources together."""
         together: Counter[int] = Counter()
         for (resource, second), count in self._seconds.items():
             if resource in resources:
@@ -87,7 +87,7 @@ class Party:
     async def app(self, host: str) -> AsyncIterator[tuple[emq.App, Scheduling]]:
         app = self.meeting.app(host, "")
         scheduling = Scheduling(app)
-        self.starts.on(app, scheduling, self.pool, host)
+        self.starts.on(scheduling, self.pool, host)
         async with app:
             yield app, scheduling
 
