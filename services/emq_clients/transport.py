@@ -158,9 +158,13 @@ class Api:
 
     def send(self, request: Request[T]) -> T:
         """Send the request of an operation; return its answer. Raises as `AsyncApi` says."""
+        return self.run(lambda client: client.send(request))
+
+    def run(self, work: Callable[[AsyncApi], Coroutine[Any, Any, T]]) -> T:
+        """Do work with the client of the thread; return its result. Raises what the work raises."""
         with self._lock:  # so that `_run` finds each request that was given to its loop
             client, loop = self._running()
-            sent = asyncio.run_coroutine_threadsafe(client.send(request), loop)
+            sent = asyncio.run_coroutine_threadsafe(work(client), loop)
         try:
             return sent.result()
         except concurrent.futures.CancelledError:

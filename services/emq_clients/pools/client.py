@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from emq_clients.failures import ApiError
 from emq_clients.pools import answers, operations
@@ -55,16 +54,7 @@ class AsyncPoolClient(Operations, AsyncApi):
         Raises:
             TimeoutError: it has not ended in time; it goes on.
         """
-        async with asyncio.timeout(timeout_s):
-            while True:
-                try:
-                    found = await self.status(pool, task, task_type=task_type, tenant=tenant)
-                except ApiError as exc:
-                    _raise_unless_unknown(exc)
-                else:
-                    if found.has_ended:
-                        return found
-                await asyncio.sleep(POLL_S)
+        return await _ended(self, pool, task, task_type, tenant, timeout_s)
 
 
 class PoolClient(Operations, Api):
@@ -73,22 +63,26 @@ class PoolClient(Operations, Api):
     def result(
         self, pool: str, task: str, *, task_type: str = "", tenant: str = "", timeout_s: float = 30.0
     ) -> answers.TaskStatus:
-        """Wait until a task has ended, as `AsyncPoolClient.result` does. One request may last beyond the time."""
-        until = time.monotonic() + timeout_s
-        while True:
-            try:
-                found = self.status(pool, task, task_type=task_type, tenant=tenant)
-            except ApiError as exc:
-                _raise_unless_unknown(exc)
-            else:
-                if found.has_ended:
-                    return found
-            if time.monotonic() + POLL_S > until:
-                raise TimeoutError(f"task {task!r} of pool {pool!r} has not ended within {timeout_s:g} s; it goes on")
-            time.sleep(POLL_S)
+        """Wait until a task has ended, as `AsyncPoolClient.result` does."""
+        return self.run(lambda client: _ended(client, pool, task, task_type, tenant, timeout_s))
 
 
-def _raise_unless_unknown(exc: ApiError) -> None:
-    """Raise an error, unless it says that a task was not found, as one that waits behind many others."""
-    if exc.code != "unknown_task":
-        raise exc
+async def _ended(
+    client: AsyncApi, pool: str, task: str, task_type: str, tenant: str, timeout_s: float
+) -> answers.TaskStatus:
+    look = operations.status(pool, task, task_type=task_type, tenant=tenant)
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    found = await client.send(look)
+                except ApiError as exc:
+                    if exc.code != "unknown_task":  # of one that waits behind many others, for one
+                        raise
+                else:
+                    if found.has_ended:
+                        return found
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        text = f"task {task!r} of pool {pool!r} has not ended within {timeout_s:g} s; it goes on"
+        raise TimeoutError(text) from None

@@ -79,22 +79,6 @@ class Backlog:
             self.go(late)
 
 
-class Step:
-    """The result of a step, by the index of the type.
-
-    Attributes:
-        starts: tasks that started.
-        possible: tasks that could have started had there been more of them.
-    """
-
-    __slots__ = ("dt", "possible", "starts")
-
-    def __init__(self, dt: float, books: Books) -> None:
-        self.dt = dt
-        self.starts = books.starts
-        self.possible = books.possible
-
-
 class Fluid:
     """A simulation of one pool.
 
@@ -142,7 +126,7 @@ class Fluid:
         """Return when amounts or hours change next; a step must not go beyond it."""
         return self._change - self._at
 
-    def step(self, dt: float) -> Step:
+    def step(self, dt: float) -> Books:
         """Go on by `dt` seconds, which must not go beyond `next_change`."""
         before = self._left(dt)
         books = self._dealt(dt, [each.waiting + each.rate * dt for each in self.backlogs], before)
@@ -161,18 +145,19 @@ class Fluid:
             backlog.expire(self.now)
         if self._at + self.now >= self._change - fluid_times.MARGIN_S:
             self._look_at_calendars()
-        return Step(dt, books)
+        return books
 
-    def trial(self, dt: float) -> Step:
+    def trial(self, dt: float) -> Books:
         """Return the starts of a step with endless backlogs; changes nothing."""
         wants = [MOST if each.waiting > LITTLE else each.rate * dt for each in self.backlogs]
-        return Step(dt, self._dealt(dt, wants, self._left(dt)))
+        return self._dealt(dt, wants, self._left(dt))
 
     def _left(self, dt: float) -> list[float]:
         return [budget.left(self.now, dt) for budget in self.budgets]
 
     def _dealt(self, dt: float, wants: list[float], before: list[float]) -> Books:
-        books = Books(before.copy(), [min(1.0, each.duration_s / dt) for each in self.backlogs], len(self.groups))
+        held = [min(1.0, each.duration_s / dt) for each in self.backlogs]
+        books = Books(dt, before.copy(), held, len(self.groups))
         order = sorted(
             (kind for kind, want in enumerate(wants) if want > 0 and self._allowed[kind]),
             key=lambda kind: self.backlogs[kind].order(self.now),

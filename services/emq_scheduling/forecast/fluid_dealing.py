@@ -21,7 +21,7 @@ PASSES = 4
 
 
 class Books:
-    """The tasks that a step has dealt out so far.
+    """The tasks that a step of `dt` seconds has dealt out so far.
 
     Args:
         left: units by the index of the limit; dealing takes from them.
@@ -34,9 +34,10 @@ class Books:
         flights: units in flight that are taken, by limit and type.
     """
 
-    __slots__ = ("flights", "held", "left", "possible", "started", "starts")
+    __slots__ = ("dt", "flights", "held", "left", "possible", "started", "starts")
 
-    def __init__(self, left: list[float], held: list[float], groups: int) -> None:
+    def __init__(self, dt: float, left: list[float], held: list[float], groups: int) -> None:
+        self.dt = dt
         self.left = left
         self.held = held
         self.starts = [0.0] * len(held)

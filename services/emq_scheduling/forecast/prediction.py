@@ -15,7 +15,8 @@ import math
 
 import msgspec
 
-from emq_scheduling.forecast.fluid import Fluid, Step
+from emq_scheduling.forecast.fluid import Fluid
+from emq_scheduling.forecast.fluid_dealing import Books
 from emq_scheduling.forecast.fluid_plan import Plan
 from emq_scheduling.model import Pool
 from emq_scheduling.records.snapshot import LOOK_AHEAD_S, PoolState
@@ -92,7 +93,7 @@ class Predictor:
         for backlog in fluid.backlogs:
             backlog.waiting += PROBE
             backlog.first += PROBE
-        rates: Step | None = None
+        rates: Books | None = None
         while len(found) < len(needs) and fluid.now < LOOK_AHEAD_S:
             began, gone = fluid.now, [backlog.gone for backlog in fluid.backlogs]
             rates = step = fluid.step(_until_next(fluid, rates or fluid.trial(FIRST_S), needs, COARSE))
@@ -138,7 +139,7 @@ def forecast(pool: Pool, state: PoolState, horizon_s: float = HORIZON_S) -> Fore
     """
     fluid = Fluid(Plan(pool, most_groups=MOST_GROUPS), state, state.at)
     waits = [_Waits() for _ in fluid.backlogs]
-    step: Step | None = None
+    step: Books | None = None
     while fluid.now < horizon_s:
         if all(each.waiting <= DRAINED for each in fluid.backlogs) and step is not None:
             break
@@ -161,7 +162,7 @@ def forecast(pool: Pool, state: PoolState, horizon_s: float = HORIZON_S) -> Fore
     )
 
 
-def _until_next(fluid: Fluid, last: Step | None, needs: list[float], part: float) -> float:
+def _until_next(fluid: Fluid, last: Books | None, needs: list[float], part: float) -> float:
     """Return the length of the next step: until a type's tasks have started, or amounts change, at most a part of the
     time since the beginning."""
     dt = max(FIRST_S, fluid.now * part)

@@ -269,7 +269,7 @@ def _check_amounts(pool: Pool, resource: Resource) -> None:
 
 
 def _check_costs(pool: Pool, name: str, kind: str) -> None:
-    limits = [(each, limit) for each in _ancestry(pool, name) for limit in pool.resources[each].limits]
+    limits = [(each, limit) for each in pool.line(name) for limit in pool.resources[each].limits]
     for limit_name in pool.resources[name].takes[kind]:
         _known(f"takes {shown(kind)}: limit", limit_name, dict.fromkeys(limit.name for _, limit in limits))
     costs = pool.costs(kind, name)
@@ -317,13 +317,6 @@ def _check_calendars_used(pool: Pool) -> None:
 
 def _names_in(calendar: Calendar) -> Iterator[str]:
     yield from dict.fromkeys(name for hours in calendar.hours for name in hours.amounts)
-
-
-def _ancestry(pool: Pool, name: str) -> Iterator[str]:
-    at: str | None = name
-    while at is not None:
-        yield at
-        at = pool.resources[at].parent
 
 
 # ----------------------------------------------------------------------------------------------------------- oddities
