@@ -69,10 +69,6 @@ class Patience:
         self._probe: asyncio.Task[None] | None = None
         self._closed = False
 
-    @property
-    def is_silent(self) -> bool:
-        return self._probe is not None
-
     async def answer(self, call: Callable[[], Awaitable[T]], longer_s: float = 0.0, sending_s: float = 0.0) -> T:
         """Make a call and await its answer.
 
