@@ -21,6 +21,7 @@ import typer.testing
 import emq_servers as servers
 from emq.runtime import errors
 from support import browser, chance, distribution, long_tests, memory, virtual, without_services
+from support.redis_servers.cluster import RedisCluster, start_redis_cluster
 from support.rig import Rig, rig
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     return {"loop": functools.partial(virtual.loop_of, item)}
 
 
-S = TypeVar("S", bound=servers.Server | servers.Ensemble | servers.RedisCluster)
+S = TypeVar("S", bound=servers.Server | servers.Ensemble | RedisCluster)
 
 
 def missing(reason: str) -> None:
@@ -92,9 +93,9 @@ def redis_server() -> Iterator[servers.RedisServer]:
 
 
 @pytest.fixture(scope="session")
-def redis_cluster() -> Iterator[servers.RedisCluster]:
+def redis_cluster() -> Iterator[RedisCluster]:
     """Three masters with a replica each; who kills nodes or moves hash slots starts a cluster of its own."""
-    yield from _serve(lambda: servers.start_redis_cluster(appendonly=True))
+    yield from _serve(lambda: start_redis_cluster(appendonly=True))
 
 
 @pytest.fixture(scope="session")
@@ -120,7 +121,7 @@ def redis_url(redis_server: servers.RedisServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def redis_cluster_url(redis_cluster: servers.RedisCluster) -> str:
+def redis_cluster_url(redis_cluster: RedisCluster) -> str:
     return redis_cluster.url
 
 

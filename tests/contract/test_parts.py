@@ -20,6 +20,7 @@ from emq.storage.store import Store
 from emq_stores.redis.cluster import hash_slot
 from emq_stores.redis.keys import SlotKeys, cluster_shards, shard_of
 from emq_stores.redis.opening import CLUSTER_SHARDS
+from support.redis_servers.cluster import RedisCluster, start_redis_cluster
 
 GROUPS = [f"t/{n}" for n in range(24)]
 SLOTS = [Slot(f"s/{n}", SlotKind.PRIORITY) for n in range(24)]
@@ -45,7 +46,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[Sequence[Any]]]] = {
 }
 
 
-def served_by(cluster: servers.RedisCluster) -> tuple[list[str], list[str]]:
+def served_by(cluster: RedisCluster) -> tuple[list[str], list[str]]:
     """The addresses of the nodes that serve the groups, and the slots."""
     shards = cluster_shards("online", CLUSTER_SHARDS)
     of_groups = [hash_slot(shards[shard_of(group, CLUSTER_SHARDS)].head) for group in GROUPS]
@@ -55,10 +56,10 @@ def served_by(cluster: servers.RedisCluster) -> tuple[list[str], list[str]]:
 
 @pytest.mark.parametrize("lose", [servers.Server.kill, servers.Server.pause])
 async def test_entries_of_a_master_that_is_down_fail_and_the_others_are_served_in_every_call(
-    lose: Callable[[servers.Server], None], redis_cluster: servers.RedisCluster
+    lose: Callable[[servers.Server], None], redis_cluster: RedisCluster
 ) -> None:
     options = ("--cluster-require-full-coverage", "no")
-    with servers.start_redis_cluster(replicas=0, extra_args=options) as cluster:
+    with start_redis_cluster(replicas=0, extra_args=options) as cluster:
         of_groups, of_slots = served_by(cluster)
         lost = cluster.masters()[2]
         assert 0 < of_groups.count(lost.address) < len(GROUPS)

@@ -31,6 +31,7 @@ from emq.runtime.clock import SystemClock
 from emq.trail.writer import Trail
 from emq_servers.redis import RedisServer
 from emq_stores.memory import forget
+from support.redis_servers.cluster import RedisCluster
 
 log = logging.getLogger("day")
 
@@ -64,7 +65,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             with servers.start_postgres() as server:
                 yield Place(server.url, "", request.getfixturevalue("zookeeper"), 2)
         case "redis_cluster":
-            cluster: servers.RedisCluster = request.getfixturevalue("redis_cluster")
+            cluster: RedisCluster = request.getfixturevalue("redis_cluster")
             yield Place(cluster.url, catalog, request.getfixturevalue("zookeeper"), 2)
         case "valkey":
             request.getfixturevalue("redis_server")

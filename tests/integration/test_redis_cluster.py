@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import emq
-import emq_servers as servers
 from emq.runtime import errors
 from emq.runtime.environment import Environment
 from emq.storage.log_store import Put, Read
@@ -19,6 +18,8 @@ from emq.storage.opening import open_store
 from emq_stores.redis.cluster import hash_slot
 from emq_stores.redis.keys import SlotKeys, cluster_shards
 from emq_stores.redis.opening import CLUSTER_SHARDS
+from support.redis_servers.cluster import RedisCluster, start_redis_cluster
+from support.redis_servers.sentinel import start_redis_sentinels
 from support.waiting import until
 
 QPS = 300.0
@@ -114,7 +115,7 @@ class Load:
             await asyncio.sleep(0.01)
 
 
-def move_on(cluster: servers.RedisCluster, slots: set[int]) -> None:
+def move_on(cluster: RedisCluster, slots: set[int]) -> None:
     """Move each hash slot to the next node."""
     for slot in sorted(slots):
         source = cluster.master_of(slot)
@@ -123,9 +124,9 @@ def move_on(cluster: servers.RedisCluster, slots: set[int]) -> None:
 
 
 async def test_hash_slots_move_back_and_forth_under_load_and_nothing_is_lost_or_repeated(
-    redis_cluster: servers.RedisCluster, tmp_path: Path
+    redis_cluster: RedisCluster, tmp_path: Path
 ) -> None:
-    with servers.start_redis_cluster(replicas=0) as cluster:
+    with start_redis_cluster(replicas=0) as cluster:
         load = Load(cluster.url, tmp_path)
         used = {hash_slot(shard.head) for shard in cluster_shards("online", CLUSTER_SHARDS)}
         used |= {hash_slot(SlotKeys("online", f"sorted/{index}").store) for index in range(8)}
@@ -148,9 +149,9 @@ async def test_hash_slots_move_back_and_forth_under_load_and_nothing_is_lost_or_
 
 
 async def test_a_replica_takes_over_and_nothing_that_was_published_replicated_is_lost(
-    redis_cluster: servers.RedisCluster, tmp_path: Path
+    redis_cluster: RedisCluster, tmp_path: Path
 ) -> None:
-    with servers.start_redis_cluster() as cluster:
+    with start_redis_cluster() as cluster:
         load = Load(cluster.url, tmp_path, "replicated")
         async with load.running():
             await load.more(40)
@@ -167,9 +168,9 @@ async def test_a_replica_takes_over_and_nothing_that_was_published_replicated_is
 
 
 async def test_the_sentinels_name_a_new_master_and_nothing_that_was_published_replicated_is_lost(
-    redis_cluster: servers.RedisCluster, tmp_path: Path
+    redis_cluster: RedisCluster, tmp_path: Path
 ) -> None:
-    with servers.start_redis_sentinels() as behind:
+    with start_redis_sentinels() as behind:
         load = Load(behind.url, tmp_path, "replicated")
         async with load.running():
             await load.more(40)
@@ -205,7 +206,7 @@ async def test_a_put_wakes_its_reader_on_every_shard_before_any_sweep(redis_clus
         await task
 
 
-async def test_a_node_that_forgot_its_scripts_is_sent_them_again(redis_cluster: servers.RedisCluster) -> None:
+async def test_a_node_that_forgot_its_scripts_is_sent_them_again(redis_cluster: RedisCluster) -> None:
     store = await open_store(redis_cluster.url, Environment.SANDBOX)
     try:
         queues = [f"forgotten/{group}/high" for group in range(100)]

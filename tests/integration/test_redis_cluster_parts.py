@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 import emq
-import emq_servers as servers
 from emq.runtime import errors
 from emq_stores.redis.cluster import hash_slot
 from emq_stores.redis.keys import SlotKeys, cluster_shards, shard_of
 from emq_stores.redis.opening import CLUSTER_SHARDS
 from emq_stores.redis.server_patience import LEAST_S, Patience
+from support.redis_servers.cluster import RedisCluster, start_redis_cluster
 from support.waiting import until
 
 LOG_GROUPS = 12
@@ -28,7 +28,7 @@ GAP_S = 4.0
 """A deadline is one second; the rest is for a busy machine. Without deadlines of that kind it was half a minute."""
 
 
-def address(cluster: servers.RedisCluster, topic: str, group: int) -> str:
+def address(cluster: RedisCluster, topic: str, group: int) -> str:
     """The node that serves a group."""
     if topic == "sorted":
         return cluster.master_of(hash_slot(SlotKeys("online", f"sorted/{group}").store)).address
@@ -98,10 +98,10 @@ class Load:
 
 @pytest.mark.parametrize("killed", [True, False])
 async def test_a_master_that_is_down_or_silent_costs_its_own_groups_only(
-    killed: bool, redis_cluster: servers.RedisCluster, tmp_path: Path
+    killed: bool, redis_cluster: RedisCluster, tmp_path: Path
 ) -> None:
     options = ("--cluster-require-full-coverage", "no")
-    with servers.start_redis_cluster(replicas=0, extra_args=options, appendonly=True) as cluster:
+    with start_redis_cluster(replicas=0, extra_args=options, appendonly=True) as cluster:
         places = [*(("log", g) for g in range(LOG_GROUPS)), *(("sorted", g) for g in range(SLOTS))]
         lost = cluster.masters()[1]
         theirs = {place for place in places if address(cluster, *place) == lost.address}
@@ -134,10 +134,10 @@ async def test_a_master_that_is_down_or_silent_costs_its_own_groups_only(
 
 
 async def test_a_host_that_starts_beside_a_silent_master_acquires_the_groups_of_the_others(
-    redis_cluster: servers.RedisCluster, tmp_path: Path
+    redis_cluster: RedisCluster, tmp_path: Path
 ) -> None:
     options = ("--cluster-require-full-coverage", "no")
-    with servers.start_redis_cluster(replicas=0, extra_args=options) as cluster:
+    with start_redis_cluster(replicas=0, extra_args=options) as cluster:
         places = [("log", g) for g in range(LOG_GROUPS)]
         lost = cluster.masters()[0]
         theirs = {place for place in places if address(cluster, *place) == lost.address}

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import emq_servers as servers
+from support.secured_zookeeper import SecuredZooKeeper
 
 
 def mode(server: servers.ZooKeeperServer) -> str:
@@ -90,9 +91,9 @@ def test_the_tls_port_shows_the_certificate_that_clients_are_given(tmp_path: Pat
             assert connection.version() in ("TLSv1.2", "TLSv1.3")
 
 
-def start_or_skip(directory: Path) -> servers.ZooKeeperServer:
+def start_or_skip(directory: Path) -> SecuredZooKeeper:
     try:
-        return servers.start_zookeeper(directory=directory, tls=True)
+        return SecuredZooKeeper(directory, tls=True).started()
     except servers.ServerMissing as missing:
         if os.environ.get("EMQ_REQUIRE_SERVERS"):
             raise
@@ -101,7 +102,7 @@ def start_or_skip(directory: Path) -> servers.ZooKeeperServer:
 
 def test_a_setting_that_zookeeper_refuses_shows_the_end_of_its_log(server: servers.ZooKeeperServer) -> None:
     with pytest.raises(servers.ServerFailed, match=r"(?s)ended with status.*For input string: .never"):
-        servers.start_zookeeper(config={"tickTime": "never"})
+        SecuredZooKeeper(config={"tickTime": "never"}).started()
 
 
 def test_what_is_missing_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import emq_servers as servers
 from emq.runtime import errors
+from support.secured_zookeeper import SecuredZooKeeper
 from support.tree_watcher import TreeWatcher
 
 _numbers = itertools.count()
@@ -82,7 +83,7 @@ async def test_sasl_lets_in_who_knows_the_password_and_ends_open_for_others(
     jaas.write_text(f'Server {{ {login} required user_me="right" user_you="too"; }};\n')
     provider = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
     options = (f"-Djava.security.auth.login.config={jaas}",)
-    with servers.start_zookeeper(config={"authProvider.1": provider}, java_options=options) as secured:
+    with SecuredZooKeeper(config={"authProvider.1": provider}, java_options=options).started() as secured:
         place = f"127.0.0.1:{secured.port}/x"
         one = await watch(f"zookeeper://me:right@{place}", cluster_auth="sasl").open()
         await one.create("/a", b"mine")
@@ -98,7 +99,7 @@ async def test_tls_needs_a_certificate_that_is_trusted_on_either_side(
 ) -> None:
     certificate = client_certificate["cluster_cert"]
     trust = {"ssl.clientAuth": "need", "ssl.trustStore.location": certificate}
-    with servers.start_zookeeper(directory=tmp_path / "server", tls=True, config=trust) as secured:
+    with SecuredZooKeeper(tmp_path / "server", tls=True, config=trust).started() as secured:
         url, known = f"{secured.secure_url}/x", {"cluster_ca": str(secured.certificate)}
         one = await watch(url, **known, **client_certificate).open()
         await asyncio.gather(*(one.create(f"/n{number}", bytes(1000)) for number in range(100)))

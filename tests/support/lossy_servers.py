@@ -9,10 +9,10 @@ from typing import Protocol
 
 import emq_servers as servers
 from emq_servers.redis import find_redis
-from emq_servers.redis_cluster import start_redis_cluster
-from emq_servers.redis_node import RedisNode, await_true
-from emq_servers.redis_sentinel import start_redis_sentinels
 from emq_servers.server import LOOPBACK
+from support.redis_servers.cluster import start_redis_cluster
+from support.redis_servers.node import RedisNode, await_true
+from support.redis_servers.sentinel import start_redis_sentinels
 
 _NODE = ("--save", "", "--io-threads", "1", "--repl-diskless-sync-delay", "0")
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from emq_servers.ensemble import Ensemble, start_ensemble
 from emq_servers.postgres import PostgresServer, start_postgres
 from emq_servers.redis import RedisServer, start_redis
-from emq_servers.redis_cluster import RedisCluster, start_redis_cluster
-from emq_servers.redis_sentinel import RedisSentinels, start_redis_sentinels
 from emq_servers.server import (
     LOOPBACK,
     START_TIMEOUT_S,
@@ -30,8 +28,6 @@ __all__ = [
     "STOP_TIMEOUT_S",
     "Ensemble",
     "PostgresServer",
-    "RedisCluster",
-    "RedisSentinels",
     "RedisServer",
     "Server",
     "ServerFailed",
@@ -42,7 +38,5 @@ __all__ = [
     "start_ensemble",
     "start_postgres",
     "start_redis",
-    "start_redis_cluster",
-    "start_redis_sentinels",
     "start_zookeeper",
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from emq_servers.server import LOOPBACK, Started, free_port
-from emq_servers.zookeeper import NO_CONFIG, Java, ZooKeeperServer
+from emq_servers.zookeeper import Java, ZooKeeperServer
 
 
 class Ensemble(Started):
@@ -98,7 +98,7 @@ def start_ensemble(size: int = 3, *, directory: Path | None = None) -> Ensemble:
     java = Java()
     places = [directory / str(number) if directory else None for number in range(1, size + 1)]
     ports = _distinct_ports(size)
-    return Ensemble([ZooKeeperServer(java, place, ports.pop(), NO_CONFIG) for place in places]).started()
+    return Ensemble([ZooKeeperServer(java, place, ports.pop()) for place in places]).started()
 
 
 def _distinct_ports(count: int) -> list[int]:

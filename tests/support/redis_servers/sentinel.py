@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Sequence
 
 from emq_servers.redis import find_redis
-from emq_servers.redis_node import RedisNode, await_true
 from emq_servers.server import LOOPBACK, Started
+from support.redis_servers.node import RedisNode, await_true
 
 MASTER_NAME = "emq"
 SENTINELS = 3

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from emq_servers.redis import find_redis
-from emq_servers.redis_node import RedisNode, await_true
 from emq_servers.server import LOOPBACK, ServerFailed, Started, free_port
+from support.redis_servers.node import RedisNode, await_true
 
 HASH_SLOTS = 16_384
 
