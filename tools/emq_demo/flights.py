@@ -12,7 +12,7 @@ import io
 import operator
 import pathlib
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -54,19 +54,14 @@ class Flight(msgspec.Struct, frozen=True, gc=False):
     distance_mi: int
 
 
-def load(days: int | None = None) -> list[Flight]:
-    """Return the flights, sorted by scheduled departure. To read the whole year takes about a second.
-
-    Args:
-        days: number of calendar days to keep, from the first of January, 1 to 365; None for all.
+def load() -> list[Flight]:
+    """Return the flights of the year, sorted by scheduled departure. To read them takes about a second.
 
     Raises:
-        InvalidSettings: `days` is out of range, or the package is missing; install the package as the text says.
+        InvalidSettings: the package is missing; install it as the text says.
     """
-    if days is not None and not 1 <= days <= DAYS_IN_DATA:
-        raise errors.InvalidSettings(f"days {days} must be from 1 to {DAYS_IN_DATA}")
     with zipfile.ZipFile(_data_file("flights.csv.zip")) as archive, archive.open("flights.csv") as raw:
-        flights = list(_parse(io.TextIOWrapper(raw, "utf-8", newline=""), days or DAYS_IN_DATA))
+        flights = list(_parse(io.TextIOWrapper(raw, "utf-8", newline="")))
     flights.sort(key=operator.attrgetter("scheduled_s"))
     return flights
 
@@ -94,46 +89,14 @@ payload = msgspec.json.Encoder().encode
 """Returns the message body of a flight: a JSON object of its fields, about 170 bytes."""
 
 
-def arrivals(flights: Sequence[Flight], speed: float) -> Iterator[tuple[float, Flight]]:
-    """Replay the schedule: yield each flight with the time of its message, in seconds after the first message.
-
-    Args:
-        flights: sorted by scheduled departure, as `load` returns them.
-        speed: seconds of schedule that pass in one second of replay, above 0; 3600 plays an hour in a second.
-
-    Raises:
-        InvalidSettings: `speed` is not above 0.
-    """
-    if not speed > 0:
-        raise errors.InvalidSettings(f"speed {speed} must be above 0; 3600 plays an hour of schedule in a second")
-    return _replay(flights, speed)
-
-
-def _replay(flights: Sequence[Flight], speed: float) -> Iterator[tuple[float, Flight]]:
-    for flight in flights:
-        yield (flight.scheduled_s - flights[0].scheduled_s) / speed, flight
-
-
-def _parse(lines: Iterable[str], days: int) -> Iterator[Flight]:
+def _parse(lines: Iterable[str]) -> Iterator[Flight]:
     rows = csv.reader(lines)
     columns = next(rows)
-    pick = operator.itemgetter(
-        *map(
-            columns.index,
-            ("carrier", "flight", "tailnum", "origin", "dest", "minute", "time_hour", "dep_delay", "distance"),
-        )
-    )
-    date = operator.itemgetter(*map(columns.index, ("year", "month", "day")))
-    # Each date and hour is parsed once: parsing a date costs more than the rest of a row, and many flights share one.
-    wanted: dict[tuple[str, ...], bool] = {}
+    names = ("carrier", "flight", "tailnum", "origin", "dest", "minute", "time_hour", "dep_delay", "distance")
+    pick = operator.itemgetter(*map(columns.index, names))
+    # Each hour is parsed once: parsing a date costs more than the rest of a row, and many flights share one.
     hours: dict[str, int] = {}
     for row in rows:
-        day = date(row)
-        if day not in wanted:
-            year, month, day_of_month = map(int, day)
-            wanted[day] = datetime(year, month, day_of_month).timetuple().tm_yday <= days
-        if not wanted[day]:
-            continue
         carrier, number, tailnum, origin, dest, minute, hour, delay, distance = pick(row)
         if hour not in hours:
             hours[hour] = int(datetime.fromisoformat(hour).timestamp())

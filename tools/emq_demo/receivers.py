@@ -1,7 +1,7 @@
 """Local HTTP receivers that play the tenants of a push platform.
 
 In the demonstration senders and receivers share a machine. So one process of its own holds all receivers, and they
-speak a small part of HTTP: POST and GET with a Content-Length body, keep-alive and pipelining, nothing else.
+speak a small part of HTTP: POST with a Content-Length body, keep-alive and pipelining, nothing else.
 `Receivers` is the parent's side; `python -m emq_demo.receivers` is the process that the parent starts.
 
 The child reads its behaviours from standard input and writes its ports to standard output. At the end of its input,
@@ -11,8 +11,6 @@ which comes also when the parent dies, the child prints its log and exits.
 from __future__ import annotations
 
 import asyncio
-import collections
-import http.client
 import itertools
 import operator
 import socket
@@ -123,16 +121,8 @@ class Receivers:
         port = self._ports.closed if self._parsed[tenant].down else self._ports.open
         return f"http://127.0.0.1:{port}{_path(tenant)}"
 
-    def counts(self) -> dict[str, dict[int, int]]:
-        """Return tenant to status to number of requests so far; leave out tenants without requests."""
-        return msgspec.json.decode(self._get("/counts"), type=dict[str, dict[int, int]])
-
-    def receipts(self) -> list[Receipt]:
-        """Return all receipts so far, by arrival. A slow receiver's request gets its receipt with its response."""
-        return _decode(self._get("/log"))
-
     def stop(self) -> list[Receipt]:
-        """End the process and return all receipts, as `receipts` does; empty if no process runs. Safe to repeat."""
+        """End the process and return all receipts, by arrival; empty if no process runs. Safe to repeat."""
         child, self._child = self._child, None
         return [] if child is None else _decode(child.end(_STOP_TIMEOUT_S))
 
@@ -141,14 +131,6 @@ class Receivers:
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
-
-    def _get(self, path: str) -> bytes:
-        connection = http.client.HTTPConnection("127.0.0.1", self._ports.open, timeout=_STOP_TIMEOUT_S)
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().read()
-        finally:
-            connection.close()
 
 
 class _Ports(msgspec.Struct, frozen=True):
@@ -189,17 +171,14 @@ class _Log:
 
     def __init__(self) -> None:
         self.lines = bytearray()
-        self.counts: dict[str, collections.Counter[int]] = collections.defaultdict(collections.Counter)
         self._encode_into = msgspec.json.Encoder().encode_into
 
     def add(self, tenant: str, arrived_us: int, request: _Request, status: int) -> None:
-        self.counts[tenant][status] += 1
         self._encode_into((tenant, arrived_us, request.id, request.attempt, status), self.lines, -1)
         self.lines += b"\n"
 
 
 class _Request(NamedTuple):
-    method: bytes
     path: bytes
     id: str
     attempt: int
@@ -219,14 +198,14 @@ def _parse_request(data: bytes) -> tuple[_Request, int] | None:
     if b"\r\ntransfer-encoding:" in folded:
         raise _Malformed("chunked bodies are not supported")
     try:
-        method, path, _ = head[: head.index(b"\r\n")].split(b" ")
+        _, path, _ = head[: head.index(b"\r\n")].split(b" ")
         size = end + 4 + int(_header(head, folded, b"content-length") or 0)
         if size > _MAX_BYTES:
             raise _Malformed(f"a request of {size} bytes")
         if len(data) < size:
             return None
         message_id = _header(head, folded, b"webhook-id").decode("latin-1")
-        return _Request(method, path, message_id, int(_header(head, folded, b"emq-attempt") or 0)), size
+        return _Request(path, message_id, int(_header(head, folded, b"emq-attempt") or 0)), size
     except ValueError as exc:
         raise _Malformed(f"bad request head: {exc}") from exc
 
@@ -239,10 +218,10 @@ def _header(head: bytes, folded: bytes, name: bytes) -> bytes:
     return head[at : head.index(b"\r\n", at)].strip()
 
 
-def _response(status: str, body: bytes | bytearray = b"") -> bytes:
+def _response(status: str) -> bytes:
     # A 204 must not carry a Content-Length (RFC 9110, 8.6).
-    length = b"" if status.startswith("204") else b"Content-Length: %d\r\n" % len(body)
-    return b"HTTP/1.1 " + status.encode() + b"\r\n" + length + b"\r\n" + body
+    length = b"" if status.startswith("204") else b"Content-Length: 0\r\n"
+    return b"HTTP/1.1 " + status.encode() + b"\r\n" + length + b"\r\n"
 
 
 _ANSWERS = {_NO_CONTENT: _response("204 No Content"), _FAILURE: _response("500 Internal Server Error")}
@@ -295,7 +274,7 @@ class _Connection(asyncio.Protocol):
         arrived_us = time.time_ns() // 1000
         tenant = self._tenants.get(request.path)
         if tenant is None:
-            self._transport.write(self._report(request.path))
+            self._transport.write(_NOT_FOUND)
         elif tenant.delay_s:
             timer = asyncio.get_running_loop().call_later(tenant.delay_s, self._answer_late, tenant.next_status())
             self._waiting = timer, tenant.name, arrived_us, request
@@ -312,13 +291,6 @@ class _Connection(asyncio.Protocol):
         self._log.add(tenant, arrived_us, request, status)
         self._transport.resume_reading()
         self._serve()
-
-    def _report(self, path: bytes) -> bytes:
-        if path == b"/log":
-            return _response("200 OK", self._log.lines)
-        if path == b"/counts":
-            return _response("200 OK", msgspec.json.encode(self._log.counts))
-        return _NOT_FOUND
 
 
 async def _serve(behaviours: Mapping[str, str]) -> bytes:

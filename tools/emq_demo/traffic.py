@@ -35,17 +35,19 @@ class Traffic:
         """Publish each flight at its time of departure, and return when all are in the store.
 
         If this process does not keep up, it publishes flights late but leaves none out.
+
+        Args:
+            window: sorted by scheduled departure.
+            speed: seconds of schedule that pass in one second of replay; 3600 plays an hour in a second.
         """
-        started = time.monotonic()
-        arrivals = flights.arrivals(window, speed)
-        upcoming = next(arrivals, None)
+        now = asyncio.get_running_loop().time
+        started = now()
         async with asyncio.TaskGroup() as publishing:
-            while upcoming is not None:
-                elapsed = time.monotonic() - started
-                while upcoming is not None and upcoming[0] <= elapsed:
-                    publishing.create_task(self._publish(upcoming[1]))
-                    upcoming = next(arrivals, None)
-                await asyncio.sleep(TICK_S)
+            for flight in window:
+                due = started + (flight.scheduled_s - window[0].scheduled_s) / speed
+                while now() < due:  # noqa: ASYNC110
+                    await asyncio.sleep(TICK_S)
+                publishing.create_task(self._publish(flight))
 
     async def flood(self, source: Sequence[Flight], per_s: float, seconds: float) -> None:
         """Publish `per_s` flights a second for `seconds`; begin again with the first of `source` after the last."""
