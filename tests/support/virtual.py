@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
 
-from emq_testing import LoopClock, VirtualLoop
+from emq_testing import VirtualLoop
 
 __all__ = ["LoopClock", "VirtualLoop", "loop_of", "run", "virtual"]
 
@@ -23,6 +24,31 @@ virtual = pytest.mark.virtual
 
 No threads: a loop that waits for one would jump past its timers. The argument `least_s` is that of `VirtualLoop`.
 """
+
+
+class LoopClock:
+    """The running loop's time, as seconds since the epoch.
+
+    Args:
+        base_s: the time, in seconds since the epoch, at which the loop's own time is 0; None for a quarter second into
+            the present second.
+    """
+
+    def __init__(self, base_s: float | None = None) -> None:
+        self._base = int(time.time()) + 0.25 if base_s is None else base_s
+        self._loop = asyncio.get_running_loop()
+
+    def now(self) -> float:
+        return self._base + self._loop.time()
+
+    def now_us(self) -> int:
+        return int(self.now() * 1e6)
+
+    def passed_us(self) -> int:
+        return self.now_us()
+
+    def at_us(self, passed_us: int) -> int:
+        return passed_us
 
 
 def loop_of(test: pytest.Item) -> asyncio.AbstractEventLoop:

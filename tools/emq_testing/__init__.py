@@ -6,7 +6,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emq_testing.clock import LoopClock
     from emq_testing.database import InlineDatabase
     from emq_testing.harness import Harness
     from emq_testing.left import Left, NotSettled
@@ -18,7 +17,6 @@ __all__ = [
     "Harness",
     "InlineDatabase",
     "Left",
-    "LoopClock",
     "NotSettled",
     "Published",
     "VirtualLoop",
@@ -29,7 +27,6 @@ _HOMES = {
     "Harness": "harness",
     "InlineDatabase": "database",
     "Left": "left",
-    "LoopClock": "clock",
     "NotSettled": "left",
     "Published": "record",
     "VirtualLoop": "virtual_time",

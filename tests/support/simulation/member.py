@@ -28,7 +28,6 @@ from emq.storage.message import Message
 from emq.storage.store import Store
 from emq.trail import events
 from emq.trail.sink import NullTrail
-from emq_testing import LoopClock
 from support.doubles import InlineDatabase
 from support.ensemble import MemoryEnsemble
 from support.simulation import lockstep
@@ -40,6 +39,7 @@ from support.simulation.plans import TopicPlan
 from support.simulation.process import Process, SimulatedLoop
 from support.simulation.receivers import ASKING, JudgedReceiver
 from support.simulation.work import Work
+from support.virtual import LoopClock
 
 ENVIRONMENT = "online"
 TABLES = tables.metadata.sorted_tables
