@@ -12,63 +12,20 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql.types import StructType
 
-COLUMNS = {
-    so.MESSAGES: {
-        "topic": "string",
-        "group": "int",
-        "priority": "string",
-        "offset": "bigint",
-        "id": "string",
-        "key": "string",
-        "payload": "binary",
-        "headers": "map<string,string>",
-        "published": "timestamp",
-        "expires": "timestamp",
-    },
-    so.CATALOG: {
-        "topic": "string",
-        "kind": "string",
-        "qps": "double",
-        "group_qps": "double",
-        "priorities": "array<string>",
-        "state": "string",
-        "active_groups": "int",
-        "groups": "int",
-        "options": "string",
-    },
-    so.OFFSETS: {
-        "topic": "string",
-        "group": "int",
-        "priority": "string",
-        "epoch": "bigint",
-        "watermark": "bigint",
-        "head": "bigint",
-        "tail": "bigint",
-        "unfinished": "bigint",
-        "finished": "array<struct<begin:bigint,end:bigint>>",
-    },
-    so.LAG: {
-        "topic": "string",
-        "priority": "string",
-        "unfinished": "bigint",
-        "ready": "bigint",
-        "delayed": "bigint",
-        "claimed": "bigint",
-        "dead": "bigint",
-    },
-    so.DEAD: {
-        "topic": "string",
-        "group": "int",
-        "priority": "string",
-        "id": "string",
-        "payload": "binary",
-        "attempts": "int",
-        "reason": "string",
-        "died": "timestamp",
-        "history": "array<struct<at:timestamp,reason:string>>",
-    },
+_DDL = {
+    so.MESSAGES: "topic string, group int, priority string, offset bigint, id string, key string, payload binary, "
+    "headers map<string,string>, published timestamp, expires timestamp",
+    so.CATALOG: "topic string, kind string, qps double, group_qps double, priorities array<string>, state string, "
+    "active_groups int, groups int, options string",
+    so.OFFSETS: "topic string, group int, priority string, epoch bigint, watermark bigint, head bigint, tail bigint, "
+    "unfinished bigint, finished array<struct<begin:bigint,end:bigint>>",
+    so.LAG: "topic string, priority string, unfinished bigint, ready bigint, delayed bigint, claimed bigint, "
+    "dead bigint",
+    so.DEAD: "topic string, group int, priority string, id string, payload binary, attempts int, reason string, "
+    "died timestamp, history array<struct<at:timestamp,reason:string>>",
 }
-"""The columns of each kind of read, in Spark's notation.
+COLUMNS = {what: dict(column.split() for column in ddl.split(", ")) for what, ddl in _DDL.items()}
+"""The columns of each kind of read, each with its type in Spark's notation.
 
 messages: a row for each message in the queues, finished or not, until it is trimmed. `published` is by the producer's
 clock. If no producer of EMQ made a body, `payload` is the whole body, and the other columns from the body are null.

@@ -100,17 +100,9 @@ async def _page(rows: AsyncIterator[Row]) -> list[Row]:
 
 async def _catalog(_: App, topics: Sequence[Topic], _died: Range) -> AsyncIterator[Row]:
     for topic in topics:
-        yield {
-            "topic": topic.name,
-            "kind": topic.kind.value,
-            "qps": topic.qps,
-            "group_qps": topic.group_qps,
-            "priorities": list(topic.priorities),
-            "state": topic.state.value,
-            "active_groups": topic.active_groups,
-            "groups": topic.groups,
-            "options": msgspec.json.encode(topic.options).decode(),
-        }
+        row = {"topic": topic.name, "kind": topic.kind.value, "state": topic.state.value}
+        row |= {name: getattr(topic, name) for name in ("qps", "group_qps", "active_groups", "groups")}
+        yield {**row, "priorities": list(topic.priorities), "options": msgspec.json.encode(topic.options).decode()}
 
 
 async def _offsets(app: App, topics: Sequence[Topic], _died: Range) -> AsyncIterator[Row]:
