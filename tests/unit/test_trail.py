@@ -321,13 +321,12 @@ def test_owners_and_lost_ranges_of_one_group_are_found(tmp_path: Path) -> None:
     trail.record(events.Released(NOW_US + 3, "shop", 2, 5))
     trail.close()
 
-    def found(place: tuple[int, int] | None, from_us: int = 0) -> list[str]:
-        return [e.event for e in trail_lookup.of_group(tmp_path, "shop", 2, from_us, place)]
+    def found(place: tuple[int, int] | None) -> list[str]:
+        return [e.event for e in trail_lookup.of_group(tmp_path, "shop", 2, place)]
 
     assert found((1, 7)) == ["owned", "skipped", "released"]
     assert found((1, 8)) == found((2, 7)) == found(None) == ["owned", "released"]
     assert found((0, 5)) == ["owned", "dropped", "released"]
-    assert found(None, NOW_US + 4) == []
 
 
 def test_a_look_up_passes_over_what_is_damaged(tmp_path: Path) -> None:

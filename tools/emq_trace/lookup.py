@@ -209,7 +209,6 @@ async def _of_group(directory: str, found: Sequence[Event], on_progress: Progres
         Path(directory),
         last.topic,
         last.group,
-        0,
         place,
         lambda done, n: on_progress("the trail", done, n),
     )

@@ -44,15 +44,12 @@ def of_message(
     Raises:
         InvalidSettings: there is no such directory; correct the path.
     """
-    found = _scan(
-        directory,
-        0,
-        "id",
-        lambda ids: reduce(
-            pc.or_, [pc.equal(ids, message_id), *(pc.starts_with(ids, message_id + mark) for mark in (COPY, MARK))]
-        ),
-        on_progress,
-    )
+
+    def chosen(ids: Any) -> Any:
+        longer = (pc.starts_with(ids, message_id + mark) for mark in (COPY, MARK))
+        return reduce(pc.or_, longer, pc.equal(ids, message_id))
+
+    found = _scan(directory, "id", chosen, on_progress)
     named = [e for e in found if events.is_named(e.id or "", message_id, by_identity=by_identity)]
     return sorted(named, key=lambda e: (e.published_us or e.time_us) if e.event == events.PUBLISHED else e.time_us)
 
@@ -61,18 +58,16 @@ def of_group(
     directory: Path,
     topic: str,
     group: int,
-    from_us: int,
     place: tuple[int, int] | None,
     on_progress: Progress = lambda _done, _all: None,
 ) -> list[Event]:
     """Return the changes of a group's owner, and its skipped or dropped ranges of offsets, in order of time.
 
     Args:
-        from_us: skip segments that end before this, in microseconds since 1970.
         place: priority and offset of a message, for the ranges with this offset; None for no ranges.
     """
     wanted = pa.array([events.OWNED, events.RELEASED, *([events.SKIPPED, events.DROPPED] if place else [])])
-    found = _scan(directory, from_us, "event", lambda names: pc.is_in(names, wanted), on_progress)
+    found = _scan(directory, "event", lambda names: pc.is_in(names, wanted), on_progress)
     return sorted((e for e in found if _concerns(e, topic, group, place)), key=lambda e: e.time_us)
 
 
@@ -85,25 +80,22 @@ def _concerns(e: Event, topic: str, group: int, place: tuple[int, int] | None) -
     return e.priority == priority and (e.offset or 0) <= offset < (e.until or 0)
 
 
-def _scan(
-    directory: Path, from_us: int, column: str, choose: Callable[[Any], Any], on_progress: Progress
-) -> Iterator[Event]:
+def _scan(directory: Path, column: str, choose: Callable[[Any], Any], on_progress: Progress) -> Iterator[Event]:
     paths = segments.paths(directory)
     for done, path in enumerate(paths):
         on_progress(done, len(paths))
         try:
-            yield from _hits(path, from_us, column, choose)
+            yield from _hits(path, column, choose)
         except (OSError, ValueError, KeyError, pa.ArrowException):
             continue
     on_progress(len(paths), len(paths))
 
 
-def _hits(path: Path, from_us: int, column: str, choose: Callable[[Any], Any]) -> list[Event]:
+def _hits(path: Path, column: str, choose: Callable[[Any], Any]) -> list[Event]:
     """Return the rows of a segment that `choose` (from a column to a mask) picks; read other columns only for these."""
     found: list[Event] = []
     with pq.ParquetFile(path) as file:
-        if segments.Header.decode(file.schema_arrow.metadata).last_us < from_us:
-            return found
+        segments.Header.decode(file.schema_arrow.metadata)  # raises for a foreign file
         for i in range(file.num_row_groups):
             mask = choose(file.read_row_group(i, columns=[column])[column])
             if pc.any(mask).as_py():
