@@ -45,18 +45,10 @@ def _topics(plan: Plan) -> Iterator[tuple[str, Topic]]:
 
 def _rules(plan: Plan) -> Iterator[Rule]:
     duration, replay = plan.duration_s, plan.replay
-    yield (
-        bool(plan.tenants) != (replay is not None),
-        "tenants",
-        len(plan.tenants),
-        "tables with a [replay] table: give [[tenants]], or one [replay]",
-    )
-    yield (
-        replay is not None or duration is not None,
-        "duration_s",
-        duration,
-        "is missing: give the seconds that the load lasts",
-    )
+    is_one = bool(plan.tenants) != (replay is not None)
+    yield is_one, "tenants", len(plan.tenants), "tables with a [replay] table: give [[tenants]], or one [replay]"
+    has_end = replay is not None or duration is not None
+    yield has_end, "duration_s", duration, "is missing: give the seconds that the load lasts"
     name = plan.name
     fits = name is None or (len(name) <= _NAME_BYTES and RUN.fullmatch(name) is not None)
     yield fits, "name", name, f"must be 1 to {_NAME_BYTES} letters, digits and ._- and begin with a letter or digit"
@@ -89,12 +81,8 @@ def _tenants(t: Tenants) -> Iterator[Rule]:
     text = f"must be bytes from 0 to {MAX_PAYLOAD}, or [least, most]"
     yield 0 <= least <= most <= MAX_PAYLOAD, "payload_bytes", t.payload_bytes, text
     room = t.topic.options.max_payload
-    yield (
-        t.payload == "number" or max(most, NAME_BYTES) <= room,
-        "payload_bytes",
-        most,
-        f"(and the {NAME_BYTES} that name a message) must be at most topic.options.max_payload ({room}); raise that",
-    )
+    text = f"(and the {NAME_BYTES} that name a message) must be at most topic.options.max_payload ({room}); raise that"
+    yield t.payload == "number" or max(most, NAME_BYTES) <= room, "payload_bytes", most, text
     yield from _priorities(t)
     yield from _delays(t)
     for i, b in enumerate(t.bursts):
@@ -103,79 +91,47 @@ def _tenants(t: Tenants) -> Iterator[Rule]:
 
 
 def _priorities(t: Tenants) -> Iterator[Rule]:
-    kind = t.topic.kind
-    good = all(0 <= share < math.inf for share in t.priorities.values())
-    yield (
-        good and (not t.priorities or sum(t.priorities.values()) > 0),
-        "priorities",
-        t.priorities,
-        ("must be shares, 0 or more, at least one above 0"),
-    )
-    yield (
-        not t.priorities or kind is Kind.LOG,
-        "priorities",
-        t.priorities,
-        (f"is for topics of kind log, not {kind}; leave it out" + (", give numbers" if kind is Kind.PRIORITY else "")),
-    )
-    only = t.topic.priorities is None or kind is Kind.LOG
-    yield only, "topic.priorities", t.topic.priorities, f"is for topics of kind log, not {kind}; leave it out"
-    listed = t.topic.priorities or ()
-    odd = next((name for name in t.priorities if listed and name not in listed), None)
-    yield odd is None, "priorities", odd, f"is not one of topic.priorities: {', '.join(listed)}"
-    numbers = t.numbers
+    kind, options, shares, listed, numbers = t.topic.kind, t.topic.options, t.priorities, t.topic.priorities, t.numbers
+    is_log = kind is Kind.LOG
+    for_log = f"is for topics of kind log, not {kind}; leave it out"
+    good = all(0 <= share < math.inf for share in shares.values()) and (not shares or sum(shares.values()) > 0)
+    yield good, "priorities", shares, "must be shares, 0 or more, at least one above 0"
+    instead = ", give numbers" if kind is Kind.PRIORITY else ""
+    yield not shares or is_log, "priorities", shares, for_log + instead
+    yield listed is None or is_log, "topic.priorities", listed, for_log
+    odd = next((name for name in shares if listed and name not in listed), None)
+    yield odd is None, "priorities", odd, f"is not one of topic.priorities: {', '.join(listed or ())}"
     if kind is Kind.PRIORITY:
-        yield (
-            numbers is not None and 16 < numbers[0] <= numbers[1] < 1 << 50,
-            "numbers",
-            numbers,
-            ("must be [lowest, highest] priority of the messages, above 16, for a topic of kind priority"),
-        )
+        good = numbers is not None and 16 < numbers[0] <= numbers[1] < 1 << 50
+        text = "must be [lowest, highest] priority of the messages, above 16, for a topic of kind priority"
+        yield good, "numbers", numbers, text
     else:
         yield numbers is None, "numbers", numbers, f"is for topics of kind priority, not {kind}; leave it out"
-    options = t.topic.options
-    bare = kind is not Kind.LOG and options.merge != "key" and options.ordering == "key"
+    bare = not is_log and options.merge != "key" and options.ordering == "key"
     yield not (t.keys and bare), "keys", t.keys, "needs topic.options.merge = 'key', or ordering = 'slot'"
-    yield (
-        kind is Kind.LOG or options.merge == "key" or t.payload == "text",
-        "payload",
-        t.payload,
-        "is for topics that merge by key, whose payloads are folded; leave it out",
-    )
-    yield (
-        options.fold not in folds.NUMERIC or t.payload == "number",
-        "payload",
-        t.payload,
-        f"cannot be folded by {options.fold!r}, which needs numbers; make it 'number'",
-    )
+    text = "is for topics that merge by key, whose payloads are folded; leave it out"
+    yield is_log or options.merge == "key" or t.payload == "text", "payload", t.payload, text
+    text = f"cannot be folded by {options.fold!r}, which needs numbers; make it 'number'"
+    yield options.fold not in folds.NUMERIC or t.payload == "number", "payload", t.payload, text
 
 
 def _delays(t: Tenants) -> Iterator[Rule]:
     kind = t.topic.kind
     for i, d in enumerate(t.delays):
-        yield (
-            (d.between_s is None) != (d.every_s is None),
-            f"delays[{i}]",
-            {name: value for name, value in msgspec.to_builtins(d).items() if value is not None},
-            "must give between_s = [least, most], or every_s",
-        )
+        given = {name: value for name, value in msgspec.to_builtins(d).items() if value is not None}
+        is_one = (d.between_s is None) != (d.every_s is None)
+        yield is_one, f"delays[{i}]", given, "must give between_s = [least, most], or every_s"
         if d.between_s is not None:
             good = d.between_s[0] <= d.between_s[1]
             yield good, f"delays[{i}].between_s", d.between_s, "must be [least, most] seconds"
     total = sum(d.share for d in t.delays)
     yield total <= 1 + 1e-9, "delays", total, "is the sum of the shares, which must be at most 1"
-    yield (
-        kind is not Kind.FIXED_TIME or total >= 1 - 1e-9,
-        "delays",
-        total,
-        ("is the sum of the shares; in a topic of kind fixed_time every message has its time, so make it 1"),
-    )
+    whole = total >= 1 - 1e-9
+    text = "is the sum of the shares; in a topic of kind fixed_time every message has its time, so make it 1"
+    yield kind is not Kind.FIXED_TIME or whole, "delays", total, text
     ranged = kind is Kind.RANGE_MERGE and t.topic.options.time_range_ms is None
-    yield (
-        not ranged or total >= 1 - 1e-9,
-        "topic.options.time_range_ms",
-        None,
-        ("is missing: give the milliseconds after which messages are due, or delays for all of them"),
-    )
+    text = "is missing: give the milliseconds after which messages are due, or delays for all of them"
+    yield not ranged or whole, "topic.options.time_range_ms", None, text
     yield kind is not Kind.PRIORITY or not t.delays, "delays", total, "does not go with kind priority; leave it out"
 
 
