@@ -11,8 +11,8 @@ import pytest
 
 from emq.runtime import errors
 from emq.topics.model import Kind, Topic, TopicOptions, split
+from emq.topics.shares import share_of
 from emq.trail import events
-from emq_proof.checks import window_allowance
 from emq_proof.limits import budgets, limits
 from emq_proof.proof import Expectations, prove
 from support.trail_story import MS, T0_S, T0_US, Delivery, Story, broken, clean, tell
@@ -59,13 +59,12 @@ def test_groups_that_keep_their_caps_and_exceed_the_topics_together_are_found(
 
 
 def test_fractions_of_a_quota_carry_over_as_in_the_counter(story: Story) -> None:
-    assert [window_allowance(2.5, s) for s in range(4)] == [2, 3, 2, 3]
-    assert sum(window_allowance(0.1, T0_S + s) for s in range(10)) == 1
+    assert [share_of(2.5).allowance(s) for s in range(4)] == [2, 3, 2, 3]
+    assert sum(share_of(0.1).allowance(T0_S + s) for s in range(10)) == 1
     deliveries = [Delivery(f"m{i}", t, t, offset=i) for i, t in enumerate((1, 2, 1000, 1001, 1002))]
     story.publish(*deliveries).deliver(*deliveries).close()
     assert prove(story.directory, Expectations(quotas={"shop/0": 2.5})).ok
-    with_own_rule = Expectations(quotas={"shop/0": 2.5}, allowance=lambda quota, second: int(quota))
-    assert prove(story.directory, with_own_rule).cap_violations.count == 1
+    assert prove(story.directory, Expectations(quotas={"shop/0": 2})).cap_violations.count == 1
 
 
 def test_a_quota_that_changed_holds_from_its_time_on(story: Story) -> None:

@@ -10,7 +10,7 @@ import itertools
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -23,9 +23,6 @@ MAX_EXAMPLES = 10
 Quota = float | Share | Sequence[tuple[int, float | Share]]
 """Starts a second: a number, a group's share of a topic's quota, or a list of (from_us, number or share) in order of
 time. Before the first time of a list, no start is allowed."""
-
-Allowance = Callable[[float | Share, int], int]
-"""Function from a quota and an aligned second (integer seconds since the epoch) to the number of starts allowed."""
 
 
 class Start(NamedTuple):
@@ -85,22 +82,12 @@ class Violations:
         return cls(sum(part.count for part in parts), tuple(itertools.islice(examples, MAX_EXAMPLES)))
 
 
-def window_allowance(quota: float | Share, second: int) -> int:
-    """Return the starts that the counter allows in a second with pacing "window".
-
-    Quotas are exact in millionths. A fraction of a start carries over to the next second.
-    """
-    share = quota if isinstance(quota, Share) else share_of(quota)
-    return share.allowance(second)
-
-
 # ------------------------------------------------------------------------------------------------------------ Q: caps
 
 
 def aligned_caps(
     starts: Sequence[Start],
     quotas: Mapping[str, Quota],
-    allowance: Allowance,
     slack_us: int = 0,
     budgets: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Violations:
@@ -122,7 +109,8 @@ def aligned_caps(
 
             def allowed_in(second: int, quota: Quota = quotas[place]) -> int:
                 in_force = _in_force(quota, second * MICRO, (second + 1) * MICRO)
-                return max((allowance(each, second) for each in in_force), default=0)
+                shares = (each if isinstance(each, Share) else share_of(each) for each in in_force)
+                return max((share.allowance(second) for share in shares), default=0)
 
             counts = Counter(time_us // MICRO for time_us, _ in found)
             for second, count in counts.items():

@@ -43,7 +43,6 @@ class Expectations:
         bursts: bursts of topics paced "smooth", by the same names; the proof checks these in any stretch of one second
             instead of the aligned seconds.
         budgets: the budgets in which the starts of a topic count, by the topic, as `emq_proof.limits` names them.
-        allowance: the counter's rule for an aligned second.
         strict: topics that serve strictly by priority; None for all.
         serial: sorted topics that run one message of a slot at a time.
         max_attempts: by topic, the number of attempts after which a message is dead; topics not named here are not
@@ -57,7 +56,6 @@ class Expectations:
     quotas: Mapping[str, checks.Quota] = dataclasses.field(default_factory=dict)
     bursts: Mapping[str, float] = dataclasses.field(default_factory=dict)
     budgets: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
-    allowance: checks.Allowance = checks.window_allowance
     strict: Collection[str] | None = None
     serial: Collection[str] = ()
     max_attempts: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -194,7 +192,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     aligned = {name: quota for name, quota in expected.quotas.items() if name not in expected.bursts}
     slack_us = round(expected.max_skew_s * 1e6)
     caps = (
-        checks.aligned_caps(starts, aligned, expected.allowance, slack_us, expected.budgets),
+        checks.aligned_caps(starts, aligned, slack_us, expected.budgets),
         checks.sliding_caps(starts, expected.quotas, expected.bursts, slack_us),
     )
     takeovers = _takeovers(ledger)

@@ -119,7 +119,7 @@ def unknown(seconds: DataFrame, caps: DataFrame) -> int:
 
 
 def exceeded(seconds: DataFrame, caps: DataFrame) -> DataFrame:
-    """Find the seconds with more starts than the rule of the counter allows (`emq_proof.checks.window_allowance`).
+    """Find the seconds with more starts than the rule of the counter allows (`emq.topics.shares.Share.allowance`).
 
     Args:
         seconds: starts counted by topic, group and second, see `emq_spark.audit.seconds`.
