@@ -167,7 +167,11 @@ def _promises(report: Report) -> Table:
     table = Table.grid(padding=(0, 1))
     queued, dead = f"{v.still_queued:,} still queued", plurals.count(v.dead, "dead letter")
     retried = report.figures.retried
-    busy = f"\nnot judged: other programs took {v.others:.0%} of the processors" if v.isolated is None else ""
+    busy = (
+        f"\nnot judged: other programs took {report.evidence.others:.0%} of the processors"
+        if v.isolated is None
+        else ""
+    )
     rows = (
         (
             not v.lost,
@@ -193,8 +197,8 @@ def _promises(report: Report) -> Table:
         (
             v.isolated,
             f"isolation {v.ratio:.2f}x",
-            f"p50/p99 wait of the {len(report.scenario.victims)} healthy: {_pair(v.calm)} ms calm, "
-            f"{_pair(v.troubled)} ms in trouble{busy}",
+            f"p50/p99 wait of the {len(report.scenario.victims)} healthy: {_pair(report.evidence.calm)} ms calm, "
+            f"{_pair(report.evidence.troubled)} ms in trouble{busy}",
         ),
         (
             not v.disagreements and not report.evidence.proof.void_reasons,

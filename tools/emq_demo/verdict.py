@@ -57,10 +57,9 @@ class Verdict:
         duplicates (D): number of messages with a second 2xx, or with a 2xx and still in the store.
         cap_violations (Q): seconds in which a group or an airline started more than its limit, by the trail.
         priority_inversions (P): starts that overtook a ready message of higher priority, by the trail.
-        calm, troubled: as in the evidence.
+        evidence: what the verdict is about.
         ratio: p99 wait in the troubled half over p99 wait in the calm half, of the airlines without trouble.
         isolated (I): whether the waits are in bounds; None if they are not, but other programs may be the reason.
-        others: as in the evidence.
         disagreements: lines that say where trail, receivers and store contradict each other.
         broken: lines that say what broke a promise; empty if every promise held.
     """
@@ -73,11 +72,9 @@ class Verdict:
     duplicates: int
     cap_violations: int
     priority_inversions: int
-    calm: Wait
-    troubled: Wait
+    evidence: Evidence
     ratio: float
     isolated: bool | None
-    others: float
     disagreements: tuple[str, ...]
     broken: tuple[str, ...]
 
@@ -87,24 +84,22 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, fit for JSON. Waits are in milliseconds; `wait_*_ms` are those of the troubled half."""
+        counts = (
+            *("published", "delivered", "still_queued", "dead"),
+            *("lost", "duplicates", "cap_violations", "priority_inversions"),
+        )
+        calm, troubled = self.evidence.calm, self.evidence.troubled
         return {
             "ok": self.ok,
             "broken": list(self.broken),
-            "published": self.published,
-            "delivered": self.delivered,
-            "still_queued": self.still_queued,
-            "dead": self.dead,
-            "lost": self.lost,
-            "duplicates": self.duplicates,
-            "cap_violations": self.cap_violations,
-            "priority_inversions": self.priority_inversions,
-            "wait_p50_ms": self.troubled.p50_us / 1e3,
-            "wait_p99_ms": self.troubled.p99_us / 1e3,
-            "wait_p50_calm_ms": self.calm.p50_us / 1e3,
-            "wait_p99_calm_ms": self.calm.p99_us / 1e3,
+            **{name: getattr(self, name) for name in counts},
+            "wait_p50_ms": troubled.p50_us / 1e3,
+            "wait_p99_ms": troubled.p99_us / 1e3,
+            "wait_p50_calm_ms": calm.p50_us / 1e3,
+            "wait_p99_calm_ms": calm.p99_us / 1e3,
             "wait_p99_ratio": round(self.ratio, 3),
             "isolated": self.isolated,
-            "cpu_of_others": round(self.others, 3),
+            "cpu_of_others": round(self.evidence.others, 3),
         }
 
 
@@ -153,11 +148,9 @@ def judge(evidence: Evidence) -> Verdict:
         duplicates=max(len(twice), proof.duplicates.count),
         cap_violations=proof.cap_violations.count,
         priority_inversions=proof.priority_inversions.count,
-        calm=calm,
-        troubled=troubled,
+        evidence=evidence,
         ratio=ratio,
         isolated=isolated,
-        others=evidence.others,
         disagreements=disagreements,
         broken=tuple(broken),
     )
