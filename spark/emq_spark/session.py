@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emq.runtime import errors
-from emq_spark.packages import require_packages
-from emq_spark.source.registration import register
+from emq_spark.source.registration import register, require_packages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

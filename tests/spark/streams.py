@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
 from emq_spark.source import options as so
-from emq_spark.source.messages import MessagesReader, SpansPartition
+from emq_spark.source.messages import MessagesReader
 from emq_spark.source.stream import MessagesStream, Stored
 
 OFFSET = StructType([StructField("offset", LongType())])
@@ -38,5 +38,5 @@ def next_batch(stream: MessagesStream, at: Stored | None = None) -> Stored:
 
 def offsets_of(of: MessagesReader | MessagesStream, parts: Sequence[InputPartition]) -> list[int]:
     """Return the offsets that tasks read."""
-    spans = [part for part in parts if isinstance(part, SpansPartition)]
+    spans = [part for part in parts if part.value is not None]
     return [n for part in spans for batch in of.read(part) for n in batch.column("offset").to_pylist()]

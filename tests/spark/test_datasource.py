@@ -180,7 +180,8 @@ def test_what_cannot_be_read_says_so_in_a_line(spark: SparkSession, data: Data) 
 
 
 def test_without_java_or_pyspark_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from emq_spark import packages, session
+    from emq_spark import session
+    from emq_spark.source import registration
 
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(errors.EMQError, match="needs Java 17 or newer, which is missing; apt install"):
@@ -189,6 +190,6 @@ def test_without_java_or_pyspark_the_remedy_is_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(session, "_java_version", lambda _: 11)
     with pytest.raises(errors.EMQError, match="java is 11; install a newer one, or set JAVA_HOME"):
         session.require()
-    monkeypatch.setattr(packages, "PACKAGES", ("pyspark", "nothing_of_that_name"))
+    monkeypatch.setattr(registration, "PACKAGES", ("pyspark", "nothing_of_that_name"))
     with pytest.raises(errors.EMQError, match=r"needs nothing_of_that_name; pip install .*'pyspark>="):
         session.require()

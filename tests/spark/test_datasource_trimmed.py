@@ -14,7 +14,6 @@ from emq.runtime import errors
 from emq.storage.log_store import Trim
 from emq.topics import changing
 from emq_spark.source import spans as source_spans
-from emq_spark.source.messages import SpansPartition
 from emq_spark.source.progress import Position, Progress
 from emq_spark.source.stream import MessagesStream, Stored
 
@@ -65,7 +64,7 @@ def test_a_group_that_was_read_may_be_retired_and_come_back(data: Data, stream: 
     data.do(lambda app: app.admin.update("t", qps=100))
     data.publish("t", range(30, 50))
     [*parts] = stream.partitions(later, next_batch(stream, later))
-    spans = {span.queue: span for part in parts if isinstance(part, SpansPartition) for span in part.spans}
+    spans = {span.queue: span for part in parts for span in part.value}
     assert spans["t/1/mid"].start == ends(read)["t/1/mid"].offset
 
 

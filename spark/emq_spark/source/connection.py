@@ -50,29 +50,23 @@ async def _cancel_all() -> None:
 @contextlib.contextmanager
 def connected_store(settings: Settings) -> Iterator[tuple[Connection, Store]]:
     """Open the store alone, without the database, for tasks that need nothing else."""
-    connection = Connection()
-    try:
+    with contextlib.closing(Connection()) as connection:
         store = connection.run(open_store(settings.store, settings.environment))
         try:
             yield connection, store
         finally:
             connection.run(store.close())
-    finally:
-        connection.close()
 
 
 @contextlib.contextmanager
 def connected_app(settings: Settings, *, create: bool = False) -> Iterator[tuple[Connection, App]]:
     """Open an app (store, catalog and producer); `create` sets up a new database, for callers that create topics."""
-    connection = Connection()
-    try:
+    with contextlib.closing(Connection()) as connection:
         app = connection.run(_entered(settings, create))
         try:
             yield connection, app
         finally:
             connection.run(app.__aexit__(None, None, None))
-    finally:
-        connection.close()
 
 
 async def _entered(settings: Settings, create: bool) -> App:

@@ -31,16 +31,10 @@ BOUNDS_CHUNK = 3_000
 """Most queues in one call for bounds."""
 
 
-class SpansPartition(InputPartition):
-    """The spans that one task reads."""
-
-    def __init__(self, spans: tuple[Span, ...]) -> None:
-        super().__init__(spans)
-        self.spans = spans
-
-
 class MessagesReader(DataSourceReader):
     """Reads the messages that are in the queues of log topics when the data frame is first used.
+
+    A partition's value is the spans that one task reads.
 
     Messages that are trimmed before a task reads them are left out. The reader only observes: it claims, fences and
     arms nothing.
@@ -53,7 +47,7 @@ class MessagesReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         spans = ask(self._options.settings, self._spans)
-        return [SpansPartition(part) for part in dealt(spans, self._options.messages_per_partition)]
+        return [InputPartition(part) for part in dealt(spans, self._options.messages_per_partition)]
 
     async def _spans(self, app: App) -> list[Span]:
         topics = await topics_of(app, self._options.topics)
@@ -68,10 +62,10 @@ class MessagesReader(DataSourceReader):
         return list(spans_of(between, self._wanted))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, SpansPartition):  # Spark makes an empty partition if there are none
+        if partition.value is None:  # Spark makes an empty partition if there are none
             return iter(())
         rows = RowMaker(source_schema.arrow(self._schema), self._wanted.range("published"))
-        return record_batches(self._options.settings, partition.spans, rows)
+        return record_batches(self._options.settings, partition.value, rows)
 
 
 class FilteringMessagesReader(MessagesReader):

@@ -90,7 +90,11 @@ class Publication:
         self._notes = notes
         self._piece = piece
         self._attempt = attempt
-        self._pace = Pace(per_second) if per_second else None
+        self._part = PART
+        self._limiter: AsyncLimiter | None = None
+        if per_second:
+            self._part = max(1, math.floor(per_second * FINEST_S))
+            self._limiter = AsyncLimiter(self._part, self._part / per_second)
         self._topics: dict[str, Topic] = {}
         self._before = Note()
         self._row = 0
@@ -187,9 +191,9 @@ class Publication:
 
     async def _send(self, rows: Sequence[Outgoing]) -> None:
         """Publish rows that are not published yet; if the outcome of some is unknown, look for them."""
-        for part in _parts(rows, PART) if self._pace is None else _parts(rows, self._pace.size):
-            if self._pace is not None:
-                await self._pace.wait(len(part))
+        for part in _parts(rows, self._part):
+            if self._limiter is not None:
+                await self._limiter.acquire(len(part))
             rest, failure = await self._put(part)
             if failure is not None:
                 await self._send_rest(rest, TRY_AGAIN_S)
@@ -310,17 +314,6 @@ def _contents(rows: Sequence[Outgoing]) -> Iterator[bytes]:
     for row in rows:
         yield row.payload if isinstance(row.payload, bytes) else row.payload.encode()
         yield f"\0{row.topic}\0{row.key}\0".encode()
-
-
-class Pace:
-    """Lets rows through evenly, `per_second` of them; `size` of them at a time."""
-
-    def __init__(self, per_second: float) -> None:
-        self.size = max(1, math.floor(per_second * FINEST_S))
-        self._limiter = AsyncLimiter(self.size, self.size / per_second)
-
-    async def wait(self, count: int) -> None:
-        await self._limiter.acquire(count)
 
 
 def chunk_size(per_second: float) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
 
-from emq_spark.packages import require_packages
+from emq.runtime import errors, extras
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+PACKAGES = ("pyspark", "pyarrow")
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -38,3 +41,14 @@ def register(session: SparkSession) -> None:
     hidden = session.conf.get(REDACTED) or ""
     if SECRETS not in hidden:
         session.conf.set(REDACTED, f"{hidden}|{SECRETS}" if hidden else SECRETS)
+
+
+def require_packages() -> None:
+    """Return if the packages are installed that EMQ on Spark needs, whether Java runs here or on another machine.
+
+    Raises:
+        InvalidSettings: a package is missing; install what the text names.
+    """
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise errors.InvalidSettings(f"EMQ on Spark needs {' and '.join(missing)}; {extras.remedy('spark')}")

@@ -25,7 +25,7 @@ from emq_spark.source import places
 from emq_spark.source import schema as source_schema
 from emq_spark.source.connection import Connection, connected_app
 from emq_spark.source.filters import Wanted
-from emq_spark.source.messages import SpansPartition, bounds_of, check_there, record_batches, replaced
+from emq_spark.source.messages import bounds_of, check_there, record_batches, replaced
 from emq_spark.source.options import Options
 from emq_spark.source.progress import Position, Progress, advanced, digests, restored
 from emq_spark.source.rows import RowMaker
@@ -108,12 +108,11 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:  # a queue that was made again is read from its head on by the next batch
             gone = {*replaced(spans, bounds)}
             spans = [span for span in spans if span not in gone]
-        return [SpansPartition(part) for part in dealt(spans, self._options.messages_per_partition)]
+        return [InputPartition(part) for part in dealt(spans, self._options.messages_per_partition)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, SpansPartition)
         rows, lost = RowMaker(source_schema.arrow(self._schema)), self._lost_fails
-        return record_batches(self._options.settings, partition.spans, rows, all_there=lost, same_queues=lost)
+        return record_batches(self._options.settings, partition.value, rows, all_there=lost, same_queues=lost)
 
     def stop(self) -> None:
         if self._opened is not None:
