@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,9 +11,6 @@ from emq_cli.arguments import Yes
 from emq_cli.entry import Room
 from emq_cli.session import Session, command
 from emq_cli.topic_arguments import GroupQps, KindOption, Priorities, Settings, Slots, Url
-
-if TYPE_CHECKING:
-    from emq.topics.family_rows import Stored
 
 app = typer.Typer(cls=Room, help="Give settings to all topics below a prefix; the first publish to a name makes it.")
 
@@ -76,7 +73,9 @@ async def list_(session: Session) -> None:
     async with session.app() as opened:
         found = await opened.families.list()
     columns = ("family", "kind", "qps of each", "split into", "priorities", "state", "topics", "at most")
-    rows: list[tuple[output.Cell, ...]] = [_row(stored, topic_settings.split(stored.family.topic)) for stored in found]
+    rows: list[tuple[output.Cell, ...]] = [
+        (*topic_settings.cells(stored.family.topic), stored.live, stored.family.bounds.max_topics) for stored in found
+    ]
     data: list[dict[str, Any]] = [{**family_settings.data(stored.family), "topics": stored.live} for stored in found]
     right, spare = ("qps of each", "split into", "topics", "at most"), ("priorities", "split into")
     empty = "no families; make one: emq family create 'orders.*' --qps 50"
@@ -189,11 +188,3 @@ async def _set_state(session: Session, name: str, state: str, text: str) -> None
     async with session.app() as opened:
         made = await opened.families.set(name, {"state": State(state)})
     session.say(f"family {name!r} {text}", {**family_settings.data(made.family), "changed": len(made.after)})
-
-
-def _row(stored: Stored, split: str) -> tuple[output.Cell, ...]:
-    topic, bounds = stored.family.topic, stored.family.bounds
-    return (
-        *(topic.name, topic.kind.value, topic.qps, split, ", ".join(topic.priorities) or "-", topic.state.value),
-        *(stored.live, bounds.max_topics),
-    )

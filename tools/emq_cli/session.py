@@ -249,12 +249,11 @@ def console(*, stderr: bool = False) -> Console:
     """Return a console that prints text as it is: names and payloads are not markup."""
     from rich.console import Console
 
-    made = Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=False)
-    if made.is_dumb_terminal:
+    made = functools.partial(Console, stderr=stderr, markup=False, emoji=False, highlight=False)
+    usual = made(soft_wrap=False)
+    if usual.is_dumb_terminal:
         # Rich takes 80 columns for granted there.
         width, height = shutil.get_terminal_size()
-        made = Console(stderr=stderr, markup=False, emoji=False, highlight=False, width=width, height=height)
-    elif not made.is_terminal:
-        # A file or a pipe has no columns: a wide table keeps all its text there.
-        made = Console(stderr=stderr, markup=False, emoji=False, highlight=False, width=PIPE_WIDTH)
-    return made
+        return made(width=width, height=height)
+    # A file or a pipe has no columns: a wide table keeps all its text there.
+    return usual if usual.is_terminal else made(width=PIPE_WIDTH)

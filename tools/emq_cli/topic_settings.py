@@ -184,6 +184,12 @@ def split(topic: Topic) -> str:
     return output.count(topic.groups, "slot" if topic.is_sorted else "group")
 
 
+def cells(topic: Topic) -> tuple[output.Cell, ...]:
+    """Return name, kind, qps, parts, priorities and state, for a list of topics or families."""
+    priorities = ", ".join(topic.priorities) or "-"
+    return topic.name, topic.kind.value, topic.qps, split(topic), priorities, state(topic)
+
+
 def converted(subject: str, key: str, text: str, hint: Any) -> Any:
     optional = isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint)
     if optional and text.lower() in ("none", "null", ""):

@@ -104,18 +104,7 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
     more = [(column, values) for column, values in more if any(values.values())]
     columns = ("topic", "kind", "qps", "split into", "priorities", "state", *(column for column, _ in more))
     rows: list[tuple[output.Cell, ...]] = [
-        (
-            *(
-                t.name,
-                t.kind.value,
-                t.qps,
-                topic_settings.split(t),
-                ", ".join(t.priorities) or "-",
-                topic_settings.state(t),
-            ),
-            *(values[t.name] or "-" for _, values in more),
-        )
-        for t in topics
+        (*topic_settings.cells(t), *(values[t.name] or "-" for _, values in more)) for t in topics
     ]
     data = [{k: v for k, v in _data(t).items() if k not in _LIFE} for t in topics]
     right, spare = ("qps", "split into"), ("priorities", "split into")
