@@ -142,14 +142,14 @@ class Server(Started):
                 raise ServerFailed(f"{self.name} did not answer within {START_TIMEOUT_S:g} s:\n{self._log_tail()}")
             time.sleep(_PROBE_PAUSE_S)
 
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End the server in good order, and by force after `timeout_s` seconds. Safe to repeat."""
+    def stop(self) -> None:
+        """End the server in good order, and by force after `STOP_TIMEOUT_S` seconds. Safe to repeat."""
         if self._process is None or not self.running:
             return
         self._process.send_signal(self._stop_signal)
         self._process.send_signal(signal.SIGCONT)  # a paused process gets the stop signal only when it continues
         try:
-            self._process.wait(timeout_s)
+            self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.kill()
 
