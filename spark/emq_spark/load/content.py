@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,18 +23,6 @@ HOPS = 100
 """Most steps in a chain of repetitions; the content at the end of a longer chain is new."""
 
 
-class Content(NamedTuple):
-    """The contents of some messages.
-
-    Attributes:
-        payloads: one for each message.
-        merge_keys: one for each message of a topic that merges by key; else None.
-    """
-
-    payloads: list[bytes]
-    merge_keys: list[str] | None
-
-
 class Contents:
     """Makes the contents of one table's messages.
 
@@ -53,8 +40,8 @@ class Contents:
         self._pad = bytes(letters) * (2 + self._most // PAD_BYTES)
         self._by_key = tenants.topic.kind is not Kind.LOG and tenants.topic.options.merge == "key"
 
-    def of(self, places: Array, seeds: Array, numbers: Array) -> Content:
-        """Return the payloads and merge keys of messages.
+    def of(self, places: Array, seeds: Array, numbers: Array) -> tuple[list[bytes], list[str] | None]:
+        """Return the payloads of messages, and their merge keys if the topic merges by key, else None.
 
         Args:
             places: number of each message's tenant in the whole plan.
@@ -67,8 +54,8 @@ class Contents:
         merge_keys = [f"{place}/{c}" for place, c in each] if self._by_key else None
         bodies = numbers if self._by_key else contents
         if self._t.payload == "number":
-            return Content([b"%d" % (1 + n % 1000) for n in bodies.tolist()], merge_keys)
-        return Content(self._payloads(places, seeds, bodies), merge_keys)
+            return [b"%d" % (1 + n % 1000) for n in bodies.tolist()], merge_keys
+        return self._payloads(places, seeds, bodies), merge_keys
 
     def _payloads(self, places: Array, seeds: Array, contents: Array) -> list[bytes]:
         pad, least = self._pad, max(0, self._least - NAME_BYTES)
@@ -79,15 +66,11 @@ class Contents:
             sizes = np.maximum(0, self._least - NAME_BYTES + drawn)
         names = _names(places, contents)
         if isinstance(sizes, int) and sizes <= _SMALL:
-            # Cutting payloads of one size out of one block is quicker than making each.
-            block = np.concatenate([names, self._cuts(sizes)[starts]], axis=1)
-            return _rows(block)
-        cuts = zip(_rows(names), starts.tolist(), (starts + sizes).tolist(), strict=True)
-        return [name + pad[begin:end] for name, begin, end in cuts]
-
-    def _cuts(self, size: int) -> Array:
-        """Return all cuts of that size from the padding, by their begin; they share the padding's memory."""
-        return np.lib.stride_tricks.sliding_window_view(np.frombuffer(self._pad, np.uint8), size)
+            # Cutting payloads of one size out of one block is quicker than making each. All cuts share its memory.
+            cuts = np.lib.stride_tricks.sliding_window_view(np.frombuffer(self._pad, np.uint8), sizes)
+            return _rows(np.concatenate([names, cuts[starts]], axis=1))
+        each = zip(_rows(names), starts.tolist(), (starts + sizes).tolist(), strict=True)
+        return [name + pad[begin:end] for name, begin, end in each]
 
     def _repeated(self, seeds: Array, numbers: Array) -> Array:
         """Return, for each message, the number of the message whose content it has: itself, or an earlier one."""

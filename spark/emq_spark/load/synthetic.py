@@ -94,16 +94,16 @@ class Synthetic:
     @property
     def rows(self) -> int:
         """Number of messages of this partition over the whole load."""
-        return sum(int(np.sum(self._until(t, self._duration_s) - self._until(t, 0.0))) for t in self._tables)
+        return sum(int(np.sum(t.curve.until(self._duration_s) - t.curve.until(0.0))) for t in self._tables)
 
     def slices(self) -> Iterator[Slice]:
-        before = [self._until(table, 0.0) for table in self._tables]
+        before = [table.curve.until(0.0) for table in self._tables]
         for step in range(math.ceil(self._duration_s / self.step_s)):
             end_s = min((step + 1) * self.step_s, self._duration_s)
             batches: list[Batch] = []
             for i, table in enumerate(self._tables):
                 # Where the rate is almost 0, rounding may make a sum of fractions a little smaller.
-                until = np.maximum(before[i], self._until(table, end_s))
+                until = np.maximum(before[i], table.curve.until(end_s))
                 if (counts := until - before[i]).any():
                     batches += self._batches(table, before[i], counts, end_s)
                 before[i] = until
@@ -139,7 +139,7 @@ class Synthetic:
     def _drawn(self, table: _Table, tenant: Array, numbers: Array, due_s: Array) -> Batch:
         """Draw the messages of many tenants as one batch without topic and priority."""
         t, places, seeds = table.tenants, table.places[tenant], table.seeds[tenant]
-        content = table.contents.of(places, seeds, numbers)
+        payloads, merge_keys = table.contents.of(places, seeds, numbers)
         ids: Sequence[str] = ()
         if t.topic.kind is Kind.LOG:
             heads = [f"{self._run}.{place:x}." for place in table.places.tolist()]
@@ -147,10 +147,10 @@ class Synthetic:
         return Batch(
             topic="",
             seqs=(numbers + (places << NUMBER_BITS)).tolist(),
-            payloads=content.payloads,
+            payloads=payloads,
             ids=ids,
             keys=_keys(t, seeds, numbers),
-            merge_keys=content.merge_keys,
+            merge_keys=merge_keys,
             due_s=due_s.tolist() if t.delays else None,
             scores=_scores(t, seeds, numbers),
         )
