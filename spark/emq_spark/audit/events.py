@@ -9,8 +9,10 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-from emq.trail import events
+from emq.trail import events, schema
 from emq_spark.audit import local_rows
 from emq_spark.audit.findings import EVIDENCE, found_in
 from emq_spark.load import ledger
@@ -18,15 +20,7 @@ from emq_spark.load import ledger
 SENT: Final = "sent"
 """Event of a publish in a ledger; a publish in a trail has the event `published`."""
 
-TRAIL: Final = (
-    "event string, time_us long, source string, topic string, `group` int, priority byte, offset long, until long, "
-    "id string, key string, attempt int, epoch long, published_us long, ready_us long, due_ms long, reason string"
-)
-
-LEDGER: Final = (
-    "run string, partition int, seq long, topic string, `group` int, priority byte, offset long, id string, "
-    "key string, sent_us long, answered_us long, due_ms long, outcome string, error string"
-)
+TRAIL: Final = from_arrow_schema(schema.SCHEMA)
 
 RANGES: Final = (events.DROPPED, events.SKIPPED, events.LOST, events.FORGOTTEN)
 """Events about offsets rather than messages."""
@@ -47,7 +41,7 @@ def of_trail(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def of_ledger(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     """Read the rows of these segments of a ledger. A row that two attempts at a task both wrote counts once."""
-    found = _read(spark, paths, LEDGER)
+    found = _read(spark, paths, from_arrow_schema(ledger.SCHEMA))
     if any(path.rpartition("/")[2].split("-")[2] != "0" for path in paths):
         again = found.where(F.col("id").isNotNull()).dropDuplicates(["run", "partition", "seq", "id", "sent_us"])
         found = again.unionByName(found.where(F.col("id").isNull()).dropDuplicates(["run", "partition", "seq"]))
@@ -68,11 +62,11 @@ def odd_rows(sent: DataFrame) -> DataFrame:
     return found_in(sent.where(is_odd_row()), EVIDENCE, "a row of a ledger that cannot be", "topic", "id", text=text)
 
 
-def _read(spark: SparkSession, paths: Sequence[str], schema: str) -> DataFrame:
+def _read(spark: SparkSession, paths: Sequence[str], columns: StructType) -> DataFrame:
     """Read Parquet files; Spark raises an error when it reads a page that does not match its checksum."""
     if not paths:
-        return local_rows.nothing(spark, schema)
-    reader = spark.read.schema(schema).option("parquet.page.verify-checksum.enabled", "true")
+        return local_rows.nothing(spark, columns)
+    reader = spark.read.schema(columns).option("parquet.page.verify-checksum.enabled", "true")
     return reader.parquet(*map(literal, paths))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from emq.runtime import errors
 from emq.topics.model import Topic
@@ -84,7 +85,7 @@ class State:
         self.directory = directory
         self.saved = Saved() if directory is None else saved_in(directory)
 
-    def carried(self, name: str, schema: str) -> DataFrame:
+    def carried(self, name: str, schema: str | StructType) -> DataFrame:
         """Return the frame that the last audit left under a name; an empty frame if there is none."""
         place = None if self.directory is None else self.directory / f"audit-{self.saved.audits}" / name
         if place is None or not place.exists():
