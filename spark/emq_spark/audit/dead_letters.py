@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from emq.topics.model import Topic
@@ -13,6 +13,13 @@ from emq_spark.audit.findings import found_in, times
 from emq_spark.audit.store import StoreView, died_us
 
 _PLACE = ("topic", "group", "priority", "offset", "id")
+
+
+def counted(spark: SparkSession, store: StoreView | None) -> DataFrame:
+    """Return the dead letters of the store: topic, id, and the number of letters of each message."""
+    letters = [(letter[0], letter[1]) for letter in (store.dead if store is not None else ())]
+    dead = local_rows.frame(spark, letters, "topic string, id string")
+    return dead.groupBy("topic", "id").agg(F.count("*").alias("letters"))
 
 
 def twice(judged: DataFrame) -> DataFrame:

@@ -26,6 +26,7 @@ Crashes = Mapping[int, Sequence[tuple[int, int]]]
 FEW: Final = 1_000_000
 """Most odd messages whose ids Spark sends to every executor; with more, Spark sorts all events by message."""
 
+_LOSS: Final = ("topic", "group", "priority", "offset", "time_us")
 _EVENTS: Final = (
     *(SENT, events.PUBLISHED, events.STARTED, events.SETTLED, *events.AGAIN, events.DEAD),
     *(events.REPLAYED, events.RECALLED, events.DOUBTED),
@@ -82,6 +83,14 @@ def judged(
                 yield {"topic": topic, "id": name, "excused": excused, **fault._asdict()}
 
     return workers.judged(ordered, judge_all, SCHEMA)
+
+
+def losses_by_queue(losses: DataFrame) -> Losses:
+    """Return what stores have lost, from the rows about losses."""
+    found: dict[tuple[str, int, int | None], list[Loss]] = {}
+    for topic, group, priority, *loss in losses.select(*_LOSS).distinct().collect():
+        found.setdefault((topic, group, priority), []).append(Loss(*loss))
+    return found
 
 
 def _messages(rows: Iterator[workers.Row]) -> Iterator[tuple[str, str, bool, list[Step], Crashes]]:

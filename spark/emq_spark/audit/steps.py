@@ -19,7 +19,6 @@ from pyspark.sql import functions as F
 
 from emq.topics.model import Topic
 from emq.trail import events
-from emq_proof.history_facts import Loss
 from emq_spark.audit import caps as audit_caps
 from emq_spark.audit import (
     charts,
@@ -104,6 +103,9 @@ class Steps:
         self._judge_keys(waiting)
         self._judge_contents()
         self._say("summing up")
+        by_outcome: Counter[str] = Counter()
+        for row in frames.outcomes:
+            by_outcome[f"ledger_{row['outcome']}"] += row["n"]
         found = self._reports.new()
         if findings is not None:
             found.drop("fingerprint").coalesce(4).write.mode("overwrite").parquet(str(findings.absolute()))
@@ -111,7 +113,7 @@ class Steps:
             self._options,
             self._found,
             self._state.saved,
-            {**counts, **self._ledger_counts(), "uncapped": uncapped},
+            {**counts, **by_outcome, "uncapped": uncapped},
             places,
             audit_findings.kinds(found) if self._reports else [],
             waits,
@@ -167,9 +169,8 @@ class Steps:
         ).unionByName(lives, allowMissingColumns=True)
         recent = F.col("is_open") | (F.col("last_us") >= frames.since_us)
         every = every.withColumn("goes_on", recent if frames.carries else F.lit(False))
-        every = every.join(F.broadcast(self._dead()), ["topic", "id"], "left").withColumn(
-            "in_dead", F.col("letters") > 0
-        )
+        letters = F.broadcast(dead_letters.counted(self._spark, self._options.store))
+        every = every.join(letters, ["topic", "id"], "left").withColumn("in_dead", F.col("letters") > 0)
         every = every.fillna(False, ["in_dead"])
         counted = Observation("messages")
         observed = every.observe(counted, *messages.counts(), F.max("failed_attempt").alias("failed"))
@@ -187,13 +188,6 @@ class Steps:
         kept = frames.kept("messages", unusual)
         return kept, {name: int(value or 0) for name, value in counted.get.items()}
 
-    def _dead(self) -> DataFrame:
-        """Return the dead letters of the store: topic, id, and the number of letters of each message."""
-        store = self._options.store
-        letters = [(letter[0], letter[1]) for letter in (store.dead if store is not None else ())]
-        dead = local_rows.frame(self._spark, letters, "topic string, id string")
-        return dead.groupBy("topic", "id").agg(F.count("*").alias("letters"))
-
     def _judge_histories(self, unusual: DataFrame, counts: Mapping[str, int]) -> None:
         if not counts["odd"]:
             return
@@ -207,16 +201,9 @@ class Steps:
             copied=self._copied(),
             slack_us=self._options.slack_us,
             is_whole=not self._found.flaws,
-            losses=self._losses(),
+            losses=histories.losses_by_queue(self._frames.losses),
         )
         self._reports.add(found)
-
-    def _losses(self) -> dict[tuple[str, int, int | None], list[Loss]]:
-        found: dict[tuple[str, int, int | None], list[Loss]] = {}
-        for row in self._frames.losses.select("topic", "group", "priority", "offset", "time_us").distinct().collect():
-            loss = Loss(row["offset"], row["time_us"])
-            found.setdefault((row["topic"], row["group"], row["priority"]), []).append(loss)
-        return found
 
     def _judge_contents(self) -> None:
         """Judge the ids that come back; `_messages` judged their lives."""
@@ -391,9 +378,3 @@ class Steps:
             if row["outcome"] == ledger.UNKNOWN:
                 found[row["topic"]] = found.get(row["topic"], 0) + row["n"]
         return found
-
-    def _ledger_counts(self) -> dict[str, int]:
-        found: Counter[str] = Counter()
-        for row in self._frames.outcomes:
-            found[f"ledger_{row['outcome']}"] += row["n"]
-        return dict(found)
