@@ -26,9 +26,12 @@ def shown(number: int) -> str:
 
     The date is left out today: `14:03:22.123456`, else `2030-01-31 14:03:22.123456`.
     """
-    seconds = since_s(number)
-    if seconds is None:
-        return str(number)
-    then, now = time.localtime(number // 1_000_000), time.localtime()
+    return str(number) if since_s(number) is None else local_time(number, 6)
+
+
+def local_time(us: int, digits: int) -> str:
+    """Return local time with 1 to 6 digits of the fraction of a second; the date is left out today."""
+    then, now = time.localtime(us // 1_000_000), time.localtime()
     today = (then.tm_year, then.tm_yday) == (now.tm_year, now.tm_yday)
-    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S", then) + f".{number % 1_000_000:06d}"
+    fraction = f".{us % 1_000_000:06d}"[: 1 + digits]
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S", then) + fraction

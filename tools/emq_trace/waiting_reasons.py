@@ -20,13 +20,13 @@ Reasons below "not due" matter only once the message is due; "paused" and "no ow
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from emq.runtime import extending, plurals
 from emq.runtime.durations import brief
 from emq.topics.model import Topic, quota_of
+from emq_trace import epochs
 from emq_trace.facts import Consumer, Facts, Failure, Place, State, Where, is_host
 
 ASKED_MS = 1000
@@ -224,6 +224,4 @@ _RULES = {
 
 def moment(ms: float) -> str:
     """Local time to the millisecond, with the date unless it is today."""
-    then, now = time.localtime(ms / 1000), time.localtime()
-    today = (then.tm_year, then.tm_yday) == (now.tm_year, now.tm_yday)
-    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S", then) + f".{int(ms) % 1000:03d}"
+    return epochs.local_time(int(ms) * 1000, 3)
