@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import dataclasses
 import email.utils
 import hmac
@@ -34,7 +33,6 @@ from support.pushing import ANY, SECRET, deliver, endpoint, message, topic
 from support.served import served
 
 NOW_S = 1_700_000_000.0
-NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 OTHER = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 
 # ------------------------------------------------------------------------------------------------------------ endpoint
@@ -304,20 +302,6 @@ async def test_a_delivery_posts_the_payload_and_no_header_that_nobody_chose(rece
     own = {"webhook-id": "id1", "webhook-timestamp": "1700000000", "emq-attempt": "2", "emq-priority": "high"}
     assert request.headers.items() >= own.items()
     assert request.headers.keys() == {*own, "emq-topic", "host", "user-agent", "content-type", "content-length"}
-
-
-async def test_an_answer_that_drips_ends_at_the_time_out() -> None:
-    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            await reader.readuntil(b"\r\n\r\n")
-            for byte in NO_CONTENT * 100:
-                writer.write(bytes((byte,)))
-                await asyncio.sleep(0.02)
-
-    async with served(drip) as port:
-        [failure] = await deliver(endpoint(f"http://127.0.0.1:{port}/", timeout_s="0.2"))
-    assert isinstance(failure, errors.Retry)
-    assert failure.reason == "timeout after 0.2 s"
 
 
 async def test_a_redirect_is_retried_and_not_followed(receiver: HttpReceiver) -> None:

@@ -1,4 +1,4 @@
-"""Pausing a tenant as a whole: by the API, the command line and the pages."""
+"""Pausing a tenant as a whole, by the API, the command line and the pages; endpoints whose topics sleep."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 from test_pages_gate import SAME_SITE, proof_in, signed_in
 
+import emq
+from emq.offsets.sleep import put_to_sleep
+from emq.topics.model import Topic
+from emq_push.cli.pushing import _Surroundings
 from emq_push.records.endpoints import EndpointSettings
 from emq_push.service.tenants import TenantService
 from support import push_api
@@ -255,3 +259,48 @@ async def test_the_audit_log_has_the_endpoint_that_a_host_disabled(api: Api, rec
     assert (latest["action"], latest["target"]) == ("endpoint.disabled", made["id"])
     assert latest["actor"].startswith("host ")
     assert latest["changes"] == {"reason": "it is gone: HTTP 410"}
+
+
+# ------------------------------------------------------------------------------------------------- endpoints that sleep
+
+
+async def asleep(app: emq.App, made: dict[str, Any]) -> str:
+    """Put the topic of an endpoint to sleep, as its host does; return its name."""
+    name = f"acme.{made['id']}"
+    topic = await app.catalog.get(name)
+    assert await put_to_sleep(app.store, app.catalog, app.checkpoints, [topic], 0) == {name}
+    return name
+
+
+async def test_an_endpoint_that_sleeps_is_changed_paused_and_resumed_and_gets_its_next_message(
+    api: Api, receiver: HttpReceiver
+) -> None:
+    made = await api("POST", ENDPOINTS, {"url": receiver.url("/before")}, status=201)
+    other = await api("POST", ENDPOINTS, {"url": receiver.url("/other")}, status=201)
+    name = await asleep(api.app, made)
+    await asleep(api.app, other)
+
+    await api("PATCH", f"{ENDPOINTS}/{made['id']}", {"url": receiver.url("/after"), "qps": 7})
+    assert (await api("POST", f"{TENANT}:pause"))["paused"] is True
+    assert (await api("POST", f"{TENANT}:resume"))["paused"] is False
+    await api("PUT", TENANT, {"qps": 50})
+    assert (await api("GET", f"{ENDPOINTS}/{made['id']}"))["url"] == receiver.url("/after")
+    assert len((await api("GET", ENDPOINTS))["data"]) == 2
+    topic: Topic = await api.app.catalog.get(name)
+    assert (topic.asleep_s > 0, topic.qps) == (True, 7.0)
+    assert await _Surroundings(api.app).pushed([name, "acme", "gone"]) == [name]  # old records of it go
+
+    async with hosting(api):
+        await api("POST", f"{TENANT}/messages", MESSAGE, status=202)
+        await until(lambda: len(receiver.requests) == 2)
+    assert {request.path for request in receiver.requests} == {"/after", "/other"}
+
+
+async def test_an_endpoint_that_sleeps_is_deleted_with_its_tenant(api: Api) -> None:
+    made = [await api("POST", ENDPOINTS, {"url": "http://127.0.0.1:9/"}, status=201) for _ in range(2)]
+    for one in made:
+        await asleep(api.app, one)
+    await api("DELETE", f"{ENDPOINTS}/{made[0]['id']}", status=204)
+    assert len((await api("GET", ENDPOINTS))["data"]) == 1
+    await api("DELETE", TENANT, status=204)
+    assert await api.app.catalog.names("acme*") == []

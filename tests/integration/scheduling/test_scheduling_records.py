@@ -1,4 +1,4 @@
-"""Records of tasks: how they get into the database, what they tell, and when they leave it."""
+"""Records of tasks: how they get into the database, what they tell and prove, and when they leave it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from emq.database import Database, batch_writer
 from emq.runtime import errors
-from emq_scheduling.model import Pool, TaskType
+from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.pools.catalog import PoolCatalog
 from emq_scheduling.records import ends, retention
 from emq_scheduling.records.cancels import OVERLAP_US, Cancels
@@ -21,6 +21,7 @@ from emq_scheduling.records.records import Attempt, Records, TaskStatus
 from emq_scheduling.records.retention import Retention
 from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeView
 from emq_scheduling.records.snapshots import Snapshots
+from emq_scheduling.records.verifying import verify
 from support.manual_clock import ManualClock
 from support.waiting import until
 
@@ -325,3 +326,42 @@ async def test_one_host_at_a_time_has_the_turn(database: Database, environment: 
 async def _no_turn_left(database: Database, environment: str) -> AsyncIterator[None]:
     yield
     await database.run(lambda c: c.exec_driver_sql(f"DELETE FROM emq_meta WHERE environment = '{environment}'"))
+
+
+# --------------------------------------------------------------------------------------------------------------- proofs
+
+
+@pytest.fixture
+async def two_versions(database: Database, environment: str) -> None:
+    """The pool is in the catalog: its version 1 allows 2 starts a second, version 2 allows 1."""
+    catalog = PoolCatalog(database, environment)
+    for amount in (2, 1):
+        resource = Resource(limits=(Limit("requests", amount, "second"),), takes={"code": {}})
+        await catalog.put(Pool("sms", resources={"acme-1": resource}, types={"code": TaskType()}))
+
+
+@pytest.mark.usefixtures("two_versions")
+async def test_what_kept_to_its_limits_is_proved(
+    database: Database, environment: str, log: EndLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emq_scheduling.records.records.PAGE", 2)
+    first = [end("a", started_s=1, version=1), end("b", ends.FAILED, 1.5, version=1)]
+    await written(log, *first, end("b", started_s=2, attempt=2, version=2), end("c", ends.EXPIRED, resource=""))
+    counted: list[int] = []
+    proof = await verify(database, environment, "sms", counted.append)
+    assert proof.holds
+    assert (proof.attempts, proof.over_s, proof.ended_twice, proof.unproven) == (3, 0, 0, 0)
+    assert proof.since_us == first[0].started_us
+    assert proof.outcomes == {"done": 2, "expired": 1, "failed": 1}
+    [limit] = proof.limits
+    assert (limit.starts, limit.peak, limit.amount) == (3, 2, 2)
+    assert counted == [2, 4]
+
+
+@pytest.mark.usefixtures("two_versions")
+async def test_a_task_that_ended_twice_is_named(database: Database, environment: str, log: EndLog) -> None:
+    await written(log, end("a", started_s=1), end("a", started_s=9), end("b", started_s=5))
+    # The same id in another type, or a retry, is not a second end.
+    await written(log, end("b", started_s=3, type="other"), end("b", ends.FAILED, started_s=4))
+    proof = await verify(database, environment, "sms")
+    assert (proof.ended_twice, list(proof.twice), proof.holds) == (1, ["a"], False)

@@ -1,8 +1,10 @@
-"""What is refused at submit: one clear line for each wrong value, and the other tasks of the call are stored."""
+"""What is refused at submit, in one clear line for each wrong value, and what `submit` knows of a pool."""
 
 from __future__ import annotations
 
 import asyncio
+import datetime
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,10 +13,13 @@ import pytest
 
 import emq
 from emq.runtime import errors
-from emq_scheduling import topics
+from emq_scheduling import submitting, topics
+from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submitting import REFRESH_S, Receipt, Submission
+from emq_scheduling.tasks import Task
+from support.waiting import until
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**400
 
@@ -111,3 +116,121 @@ async def test_a_pool_that_could_not_be_read_again_is_read_again_later_and_whole
     monkeypatch.setattr(topics, "rate", rate)
     await submitter._read()
     assert "new" in submitter._rates
+
+
+# -------------------------------------------------------------------------------------- while a host schedules the pool
+
+
+def pool_of(**types: TaskType) -> Pool:
+    """Return a pool with a resource that takes these types, 20 tasks a second."""
+    resource = Resource(limits=(Limit("requests", 20, "second"),), takes={name: {} for name in types})
+    return Pool("p", types=types, resources={"r": resource})
+
+
+def hours_from_now(first: int, last: int) -> Hours:
+    hour = datetime.datetime.now(datetime.UTC).hour
+    return Hours(f"{(hour + first) % 24:02}:00", f"{(hour + last) % 24:02}:00")
+
+
+HOSTED = pool_of(quick=TaskType(longest_wait_s=3, duration_s=0.05), office=TaskType(hours=(Hours("08:00", "18:00"),)))
+
+
+@pytest.fixture
+async def hosted(tmp_path: Path) -> AsyncIterator[Scheduling]:
+    """An app with a pool that its host schedules."""
+    app = emq.App(f"sqlite:///{tmp_path}/emq.db")
+    made = Scheduling(app)
+
+    @made.performer("p")
+    async def perform(task: Task, run: Run) -> None:
+        await asyncio.sleep(0.01)
+
+    async with app:
+        await made.pools.put(HOSTED)
+        async with app.running():
+            yield made
+
+
+async def test_a_batch_counts_its_own_tasks(hosted: Scheduling) -> None:
+    await until(lambda: hosted.snapshot("p"))
+    outcomes = await hosted.submit_many("p", [Submission("quick", b"x") for _ in range(300)])
+    kinds = Counter(type(outcome) for outcome in outcomes)
+    assert 40 <= kinds[Receipt] <= 80  # what 20 a second start in 3 s
+    assert kinds[errors.TaskRefused] == 300 - kinds[Receipt]
+    accepted = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
+    ended = await hosted.result("p", accepted[-1].id)
+    assert ended.attempts[-1].wait_s < 4.0
+
+
+async def test_a_submit_after_a_pause_knows_the_pool_of_now(
+    hosted: Scheduling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submitting, "REFRESH_S", 0.05)
+    monkeypatch.setattr(submitting, "OLD_S", 0.05)
+    await hosted.submit("p", "quick", b"x")
+    await hosted.pools.put(msgspec.structs.replace(HOSTED, types={**HOSTED.types, "new": TaskType()}))
+    await asyncio.sleep(0.1)
+    with pytest.raises(errors.TaskRefused, match="no resource takes it"):
+        await hosted.submit("p", "new", b"x")
+    await hosted.pools.delete("p")
+    await asyncio.sleep(0.1)
+    with pytest.raises(errors.UnknownPool):
+        await hosted.submit("p", "quick", b"x")
+
+
+async def test_a_type_that_was_just_added_is_known(hosted: Scheduling) -> None:
+    await hosted.submit("p", "quick", b"x")
+    await asyncio.sleep(submitting.ADDED_S)
+    await hosted.pools.put(pool_of(**HOSTED.types, new=TaskType()))
+    receipt = await hosted.submit("p", "new", b"x")
+    assert (await hosted.result("p", receipt.id)).state == "done"
+
+
+async def test_a_deadline_is_held_against_the_hours_of_the_recipients_zone(hosted: Scheduling) -> None:
+    here, there = hours_from_now(-2, 3), hours_from_now(10, 15)  # now in UTC, at night on the other side
+    types = {"here": TaskType(hours=(here,), duration_s=0.05), "there": TaskType(hours=(there,), duration_s=0.05)}
+    await hosted.pools.put(pool_of(**types))
+    while (seen := await hosted.snapshot("p")) is None or "there" not in seen.types:
+        await asyncio.sleep(0.05)
+    for kind, zone, other in (("here", "UTC", "Etc/GMT-12"), ("there", "Etc/GMT-12", "UTC")):
+        receipt = await hosted.submit("p", kind, b"x", zone=zone, deadline_s=60)
+        assert (receipt.wait_s or 0.0) < 5
+        assert (await hosted.result("p", receipt.id)).state == "done"
+        with pytest.raises(errors.TaskRefused, match=r"would start in about [\d.]+ h and take"):
+            await hosted.submit("p", kind, b"x", zone=other, deadline_s=60)
+        waits = await hosted.submit("p", kind, b"x", zone=other)
+        assert waits.wait_s is not None
+        assert waits.wait_s > 3600
+
+
+async def test_a_task_that_expires_before_its_hours_begin_is_refused(hosted: Scheduling) -> None:
+    hours = (hours_from_now(10, 15),)
+    types = {"brief": TaskType(hours=hours, ttl_s=3600), "patient": TaskType(hours=hours, ttl_s=86_400)}
+    await hosted.pools.put(pool_of(**types))
+    await hosted.submit("p", "patient", b"x")
+    with pytest.raises(
+        errors.TaskRefused, match=r"hours begin in [\d.]+ h, and a task submitted now expires in 60 min"
+    ):
+        await hosted.submit("p", "brief", b"x")
+
+
+async def test_a_task_that_its_deadline_will_raise_is_not_refused_for_what_waits_before_it(
+    hosted: Scheduling,
+) -> None:
+    types = {
+        "flood": TaskType(priority=2, duration_s=0.05),
+        "raised": TaskType(priority=5, near_priority=0, duration_s=0.05),
+        "plain": TaskType(priority=5, duration_s=0.05),
+    }
+    await hosted.pools.put(pool_of(**types))
+    await hosted.submit_many("p", [Submission("flood", b"x") for _ in range(2000)])
+    while (seen := await hosted.snapshot("p")) is None or seen.state.waiting.get("flood", 0) < 1500:
+        await asyncio.sleep(0.05)
+    plain = Submission("plain", b"x", deadline_s=6)
+    while not isinstance((await hosted.submit_many("p", [plain]))[0], errors.TaskRefused):
+        await asyncio.sleep(0.2)  # until this process has read what the host tells
+    receipt = await hosted.submit("p", "raised", b"x", deadline_s=6)
+    assert receipt.wait_s is not None
+    assert receipt.wait_s < 6
+    ended = await hosted.result("p", receipt.id)
+    assert ended.attempts[-1].wait_s < 6

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from bench.scheduling import pools
 from bench.scheduling.counting import Start, overshoot, overshoots, work
 from bench.scheduling.optimum import most_work
@@ -11,25 +9,9 @@ from bench.scheduling.replay import Replay
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 
 
-def pool_of(resources: dict[str, Resource], **types: TaskType) -> Pool:
-    return Pool("p", resources=resources, types=types)
-
-
-def test_the_optimum_respects_nested_limits_minutes_and_tasks_in_flight() -> None:
-    takes: dict[str, dict[str, float]] = {"a": {}}
-    resources = {
-        "account": Resource(limits=(Limit("requests", 12, "second"),)),
-        "x": Resource(parent="account", limits=(Limit("requests", 10, "second"),), takes=takes),
-        "y": Resource(parent="account", limits=(Limit("requests", 10, "second"),), takes=takes),
-        "z": Resource(limits=(Limit("requests", 50, "second"), Limit("tokens", 6000, "minute")), takes=takes),
-        "w": Resource(limits=(Limit("requests", 50, "second"), Limit("calls", 4, "in_flight")), takes=takes),
-    }
-    kind = TaskType(costs={"tokens": 20.0}, duration_s=0.5)
-    assert most_work(pool_of(resources, a=kind)) == pytest.approx(12 + 5 + 8)
-
-
-NESTED = pool_of(
-    {
+NESTED = Pool(
+    "p",
+    resources={
         "account": Resource(limits=(Limit("requests", 3, "second"),)),
         "r": Resource(
             parent="account",
@@ -38,8 +20,7 @@ NESTED = pool_of(
         ),
         "s": Resource(parent="account", limits=(Limit("requests", 2, "second"),), takes={"a": {}}),
     },
-    a=TaskType(costs={"tokens": 10.0}),
-    b=TaskType(costs={"tokens": 30.0, "requests": 2.0}),
+    types={"a": TaskType(costs={"tokens": 10.0}), "b": TaskType(costs={"tokens": 30.0, "requests": 2.0})},
 )
 
 
