@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import urllib.parse
 from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
 from typing import Any, get_origin, get_type_hints
@@ -34,18 +35,32 @@ def answered(
 ) -> tuple[type[Any], list[str]]:
     """Return the type of an operation's answer, and the schemas by which the API documents its success.
 
-    Fails unless the API documents exactly one path for the request that the operation makes with sample arguments.
+    Fails unless the API documents exactly one path for the request that the operation makes with sample arguments,
+    and there each parameter and each field of the body.
     """
     parameters = inspect.signature(operation).parameters.values()
-    request = operation(**{p.name: samples[p.name] for p in parameters if p.default is p.empty and p.kind != 4})
-    [responses] = [
-        methods[request.method.lower()]["responses"]
-        for path, methods in document["paths"].items()
-        if request.method.lower() in methods
-        and re.fullmatch(re.sub(r"\{\w+\}", "[^/:]+", path), request.path.partition("?")[0])
+    request = operation(**{p.name: samples[p.name] for p in parameters if p.kind != p.VAR_KEYWORD})
+    path, _, query = request.path.partition("?")
+    [documented] = [
+        methods[request.method.lower()]
+        for known, methods in document["paths"].items()
+        if request.method.lower() in methods and re.fullmatch(re.sub(r"\{\w+\}", "[^/:]+", known), path)
     ]
-    text = msgspec.json.encode([each for status, each in responses.items() if status[0] == "2"]).decode()
+    assert urllib.parse.parse_qs(query).keys() <= {each["name"] for each in documented.get("parameters", ())}
+    if request.body is not None:
+        content = documented["requestBody"]["content"]["application/json"]
+        names = _properties(document, content["schema"])
+        assert not names or msgspec.json.decode(request.body).keys() <= names
+    text = msgspec.json.encode([each for status, each in documented["responses"].items() if status[0] == "2"]).decode()
     return request.answer, re.findall(r'"#/components/schemas/([^"]+)"', text)
+
+
+def _properties(document: Mapping[str, Any], schema: Mapping[str, Any]) -> set[str]:
+    """Return the names that an object of the schema may have; none if it may have any."""
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    forms = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    return {*schema.get("properties", ())}.union(*(_properties(document, each) for each in forms))
 
 
 def reads(document: Mapping[str, Any], kind: Any, name: str) -> bool:

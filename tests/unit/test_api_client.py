@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any, get_type_hints
 
 import msgspec
 import pytest
 
+from emq.topics.families import Bounds
 from emq_clients import AsyncPoolClient, AsyncPushClient, PoolClient, PushClient
 from emq_clients.pools import answers as of_pools
 from emq_clients.pools import operations as pool_operations
@@ -15,6 +17,7 @@ from emq_clients.push import operations as push_operations
 from emq_push.endpoint import Batch
 from emq_push.service.incoming import Incoming
 from emq_push.service.topic_fields import Auth
+from emq_scheduling.model import Resource
 from emq_web.scheduling.submitted import TaskBody
 from support import api_operations
 
@@ -22,12 +25,16 @@ PUSH = api_operations.of(push_operations, {"message"}) | api_operations.of(clust
 POOLS = api_operations.of(pool_operations, {"task"})
 SAMPLES: dict[str, Any] = {
     **dict.fromkeys(("tenant", "family", "endpoint", "message", "delivery", "replay", "key", "event_type"), "x"),
-    **dict.fromkeys(("pool", "resource", "name", "task", "task_type"), "x"),
-    **{name: {} for name in ("payload", "filter", "value", "changes")},
-    **{name: [] for name in ("messages", "limits", "tasks")},
+    **dict.fromkeys(("pool", "resource", "name", "task", "task_type", "cursor", "idempotency_key", "outcome"), "x"),
+    **dict.fromkeys(("priority", "reason", "signature", "state", "topic"), "x"),
+    **{key: {} for key in ("arrivals", "auth", "batch", "changes", "filter", "payload", "value", "waiting")},
+    **{key: [] for key in ("messages", "limits", "tasks", "event_types")},
+    **dict.fromkeys(("created_gte", "created_lt", "died_gte", "died_lt"), datetime.datetime.now(datetime.UTC)),
+    **dict.fromkeys(("horizon_s", "lifetime_s", "limit", "overlap_s", "qps", "rate_per_s", "version"), 1),
+    **dict.fromkeys(("force", "keep_made"), True),
+    "bounds": Bounds(),
     "ids": ["x"],
     "origin": "events.example.com",
-    "qps": 1.0,
     "role": "read",
     "table": "resources",
     "url": "https://hooks.example/in",
@@ -54,7 +61,7 @@ def test_each_client_has_every_operation(of: type, operations: dict[str, api_ope
 
 
 @pytest.mark.parametrize("operation", [*PUSH.values(), *POOLS.values()], ids=[*PUSH, *POOLS])
-def test_each_operation_reads_what_the_api_answers(
+def test_each_operation_sends_what_the_api_takes_and_reads_what_it_answers(
     document: dict[str, Any], operation: api_operations.Operation
 ) -> None:
     samples = SAMPLES | {"pool": {"name": "x"}} if operation is pool_operations.put_pool else SAMPLES
@@ -80,3 +87,12 @@ def test_what_is_written_twice_has_the_same_fields(document: dict[str, Any]) -> 
 )
 def test_a_client_gives_the_fields_that_the_api_takes(given: type, taken: type, besides: tuple[str, ...]) -> None:
     assert {*get_type_hints(given), *besides} == set(get_type_hints(taken))
+
+
+def test_what_null_would_not_say_is_said_otherwise() -> None:
+    family = cluster.create_family("mail.*", qps=5, idle_s=None).body or b""
+    assert msgspec.json.decode(family)["idle_s"] == "none"
+    assert pool_operations.put_pool({"name": "sms"}, version=0).headers == {"If-None-Match": "*"}
+    escaped = pool_operations.put_entry("sms", "resources", "east/2", Resource(takes={"a": {}}), version=3)
+    assert (escaped.path, escaped.headers) == ("/v1/pools/sms/resources/east%2F2", {"If-Match": '"3"'})
+    assert msgspec.json.decode(escaped.body or b"")["takes"] == {"a": {}}

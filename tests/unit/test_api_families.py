@@ -12,7 +12,6 @@ from emq.runtime import errors
 from emq.topics.families import BOUNDS, Bounds
 from emq.topics.model import State
 from emq.topics.option_types import FamilyArguments
-from emq_clients import AsyncPushClient
 from emq_web.family_desk import SETTINGS
 from support import push_api
 from support.push_api import Api
@@ -289,22 +288,6 @@ async def test_a_family_whose_topic_is_a_budget_stays(api: Api) -> None:
     await api.app.create_topic("shop", 1, budget="orders.total")
     assert (await api("DELETE", FORCED, status=409))["code"] == "family_in_use"
     assert (await api("GET", ORDERS))["settings"]["max_topics"] == 5000
-
-
-async def test_the_client_has_each_operation() -> None:
-    async with (
-        push_api.listening(store="memory:") as (url, api),
-        AsyncPushClient(url, api.admin) as push,
-    ):
-        made = await push.create_family("mail.*", qps=5, idle_s=None, bounds=Bounds(max_topics=9))
-        assert (made.settings["idle_s"], made.settings["max_topics"]) == ("none", 9)
-        changed = await push.change_family("mail.*", {"qps": 6, "max_topics": None}, version=made.version)
-        assert (changed.settings["qps"], changed.settings["max_topics"]) == (6, 100_000)
-        states = [(await each("mail.*")).state for each in (push.pause_family, push.drain_family, push.resume_family)]
-        assert states == ["paused", "draining", "active"]
-        assert [each.name async for each in push.all(push.families, limit=1)] == ["mail.*"]
-        await push.delete_family("mail.*", force=True, version=(await push.family("mail.*")).version)
-        assert (await push.families()).data == []
 
 
 def test_code_and_api_take_the_same_settings() -> None:

@@ -17,7 +17,7 @@ from emq.runtime import errors
 from emq_clients import ApiError, ApiUnavailable, AsyncPushClient, PushClient, transport
 from emq_clients.push import answers, cluster, operations
 from emq_web import models
-from support import push_api, push_hosts
+from support import push_api
 from support.served import served
 
 URL = "https://hooks.example/in"
@@ -33,40 +33,34 @@ async def service() -> AsyncIterator[Service]:
 
 async def test_a_tenants_life(service: Service) -> None:
     async with AsyncPushClient(*service) as push:
-        tenant = await push.put_tenant("acme", qps=50, name="Acme")
-        assert (tenant.id, tenant.qps, tenant.name) == ("acme", 50.0, "Acme")
+        assert await push.put_tenant("acme", qps=50, name="Acme") == await push.tenant("acme")
         endpoint = await push.create_endpoint("acme", url="https://127.0.0.1:9/in", event_types=["order.*"], qps=5)
-        assert endpoint.secret is not None
-        assert endpoint.secret.startswith("whsec_")
+        assert (endpoint.secret or "").startswith("whsec_")
         changed = await push.change_endpoint("acme", endpoint.id, qps=None, description="orders")
         assert (changed.qps, changed.description, changed.secret) == (None, "orders", None)
-        receipt = await push.publish("acme", "order.created", {"order": 17}, id="o-17", key="k")
+        receipt = await push.publish("acme", "order.created", {"order": 17}, id="o-17", key="k", delay_s=60)
         assert receipt == answers.Receipt("o-17", [f"{endpoint.id}:o-17"])
         many = [operations.message("order.paid", {"n": n}) for n in range(3)]
         assert len((await push.publish_many("acme", many)).data) == 3
-        stored = await push.stored_message("acme", "o-17")
-        assert (stored.payload, stored.key) == ({"order": 17}, "k")
         listed = [d async for d in push.all(push.deliveries, "acme", limit=1)]
-        assert len(listed) == 4
         assert {d.endpoint for d in listed} == {endpoint.id}
+        assert len(listed) == 4
         past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
         assert (await push.stored_messages("acme", created_lt=past)).data == []
         assert (await push.count_replay("acme", {"created_gte": past})).total >= 0
-        assert (await push.lag("acme")).data[0].ready == 4
-        assert [rate.endpoint for rate in (await push.rates("acme")).data] == [None, endpoint.id]
-        assert (await push.erase("acme", key="k")).payloads == 1
+        found = await push.trace("o-17", topic=f"acme.{endpoint.id}")
+        assert found.state == "waiting"
+        assert (await push.trace_delivery("acme", receipt.deliveries[0])).place == found.place
         token = await push.create_token("acme", role="read")
         assert token.key is not None
         async with AsyncPushClient(service[0], token.key) as guest:
-            assert (await guest.tenant("acme")).name == "Acme"
             with pytest.raises(ApiError, match="needs send") as caught:
                 await guest.publish("acme", "order.created", {})
             assert (caught.value.status, caught.value.code) == (403, "forbidden")
-        await push.delete_endpoint("acme", endpoint.id)
+        with pytest.raises(ApiError, match="qps") as caught:
+            await push.put_tenant("acme", qps=-1)
+        assert (caught.value.status, caught.value.pointer) == (422, "/qps")
         await push.delete_tenant("acme")
-        with pytest.raises(ApiError) as caught:
-            await push.tenant("acme")
-        assert caught.value.status == 404
 
 
 async def test_code_without_an_event_loop(service: Service) -> None:
@@ -80,13 +74,6 @@ async def test_code_without_an_event_loop(service: Service) -> None:
             return [d.message for d in push.all(push.deliveries, "acme", limit=1)]
 
     assert sorted(await asyncio.to_thread(work)) == ["m1", "m2"]
-
-
-async def test_a_refusal_names_the_value(service: Service) -> None:
-    async with AsyncPushClient(*service) as push:
-        with pytest.raises(ApiError, match="qps") as caught:
-            await push.put_tenant("acme", qps=-1)
-        assert (caught.value.status, caught.value.pointer) == (422, "/qps")
 
 
 class Flaky:
@@ -135,27 +122,6 @@ async def test_too_many_requests_are_repeated_and_then_told(hurry: None) -> None
         with pytest.raises(ApiError) as caught:
             await push.publish("acme", "a", {})
     assert caught.value.status == 429
-
-
-async def test_operators_see_hosts_the_plan_and_lives_of_messages() -> None:
-    async with (
-        push_api.listening(push_allow="*") as (address, api),
-        AsyncPushClient(address, api.admin) as push,
-    ):
-        await push_hosts.save(api.app, host="h7")
-        assert [(host.host, host.live) for host in (await push.hosts()).data] == [("h7", True)]
-        with pytest.raises(ApiError) as caught:
-            await push.plan()
-        assert (caught.value.status, caught.value.code) == (409, "no_plan")
-        await push.put_tenant("acme", qps=5)
-        endpoint = await push.create_endpoint("acme", url="https://127.0.0.1:9/in")
-        [delivery] = (await push.publish("acme", "a", {}, id="m1", delay_s=60)).deliveries
-        found = await push.trace("m1", topic=f"acme.{endpoint.id}")
-        assert (found.id, found.state, found.place is None) == ("m1", "waiting", False)
-        assert (await push.trace_delivery("acme", delivery)).place == found.place
-        with pytest.raises(ApiError) as caught:
-            await push.trace("m1")
-        assert caught.value.code == "no_trail"
 
 
 def test_a_plan_is_read_with_its_hosts() -> None:
