@@ -149,22 +149,6 @@ async def test_another_tenant_s_things_are_not_there(case: Case) -> None:
     assert (await case.tenant.get("m00000")).state == "dead"
 
 
-async def test_the_endpoint_of_another_tenant_is_not_there(case: Case) -> None:
-    api, key = case.api, case.keys["stranger"]
-    await case.tenant.add(1, "dead")
-    t2 = "/v1/tenants/t2"
-    for path in ("/deliveries/ep_a:m00000", "/endpoints/ep_a/attempts", "/deliveries/t1.ep_a:m00000"):
-        await api("GET", t2 + path, key=key, status=404)
-    for path in ("/lag", "/rate-limit-status", "/dead-letters", "/dead-letters/count"):
-        await api("GET", t2 + path, params={"endpoint": "ep_a"}, key=key, status=404)
-    await api("POST", f"{t2}/deliveries/ep_a:m00000:resend", key=key, status=404)
-    await api("POST", f"{t2}/replays", {"filter": {"endpoint": "ep_a"}}, key=key, status=404)
-    await api("POST", f"{t2}/dead-letters:replay", {"ids": ["ep_a:m00000"]}, key=key, status=404)
-    await api("POST", f"{t2}/dead-letters:purge", {"endpoint": "ep_a"}, key=key, status=404)
-    assert (await api("GET", f"{t2}/deliveries", key=key))["data"] == []
-    assert (await case.tenant.lane())[1] == ["m00000"]
-
-
 async def test_resend_and_cancel(case: Case) -> None:
     api, key = case.api, case.keys["manager"]
     await case.tenant.add(2, "dead")

@@ -25,23 +25,6 @@ OAUTH2 = {"type": "oauth2", "token_url": "https://93.184.216.34/token", "client_
 api = push_api.fixture("acme", push_allow="127.0.0.1")
 
 
-async def test_after_a_rotation_both_secrets_verify(api: Api, receiver: HttpReceiver) -> None:
-    async with hosting(api):
-        made = await endpoint_of(api, receiver)
-        path = f"/v1/tenants/acme/endpoints/{made['id']}"
-        rotated = await api("POST", f"{path}:rotate-secret", {"overlap_s": 3600})
-        assert rotated["secret"] != made["secret"]
-        assert rotated["old_secret_until"] is not None
-        await post(api, message())
-        [request] = await receiver.got(1)
-        for secret in (made["secret"], rotated["secret"]):
-            Webhook(secret).verify(request.body, request.headers)
-        assert "secret" not in await api("GET", path)
-        await api("POST", f"{path}:rotate-secret", {"overlap_s": 0})
-    topic = await api.app.catalog.get(f"acme.{made['id']}")
-    assert len(topic.options.attributes["push.secret"].split()) == 1
-
-
 async def test_an_endpoint_with_settings_that_an_earlier_version_took_is_read_and_corrected(api: Api) -> None:
     filters = (Filter("a" * 300, "in", (1 << 60, "b" * 2_000)),)
     wide = EndpointSettings(url="https://93.184.216.34/hook", qps=5e6, event_types=("order paid",), filters=filters)

@@ -65,24 +65,6 @@ async def test_a_dead_delivery_is_replayed_and_delivered_under_its_own_id(api: A
     assert (await api("GET", f"{T}/dead-letters/count"))["dead"] == 0
 
 
-async def test_a_delivery_that_waits_for_its_retry_is_cancelled_for_good(api: Api, receiver: HttpReceiver) -> None:
-    await endpoint(api, receiver, retry_schedule_s=[3600])
-    receiver.answers = lambda _: 500
-    sent = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {}})
-    [delivery] = sent["deliveries"]
-    async with hosting(api), api.service.keeping():
-        waiting = await comes_to(api, delivery, "delayed")
-        assert waiting["next_attempt"] is not None
-        async with asyncio.timeout(20):  # the host's next checkpoint says that the message left its queue
-            while (lag := (await api("GET", f"{T}/lag"))["sum"])["ready"]:
-                await asyncio.sleep(0.05)
-        assert (lag["delayed"], lag["dead"]) == (1, 0)
-        taken = await api("POST", f"{T}/deliveries/{delivery}:cancel")
-        assert taken["state"] == "cancelled"
-        assert (await api("GET", f"{T}/lag"))["sum"]["delayed"] == 0
-        await receiver.got(1)
-
-
 @pytest.mark.parametrize("action", ["", ":pause", ":disable"])
 async def test_an_expired_delivery_is_dead_at_once_also_while_its_endpoint_gets_nothing(
     api: Api, receiver: HttpReceiver, action: str

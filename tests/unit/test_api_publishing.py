@@ -266,39 +266,19 @@ async def test_delivered_payloads_are_deleted_where_the_tenant_wants_it(api: Api
     assert [(await api("GET", f"{PATH}/{id_}"))["erased"] for id_ in ("m1", "m2")] == [True, False]
 
 
-async def test_old_payloads_messages_and_keys_are_forgotten(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    retention = {"qps": 100, "payload_retention_s": 3600, "log_retention_s": 7200}
-    await api("PUT", "/v1/tenants/acme", retention)
-    await endpoint_of(api)
-    await post(api, message(id="m1"), headers={"Idempotency-Key": "k1"})
-    await settle(api, "m1")
-    now_us, upkeep = api.service.parts.now_us(), api.service.upkeep()
-    for hours, erased in ((0.9, False), (1.1, True)):
-        monkeypatch.setattr(api.service.parts, "now_us", lambda h=hours: now_us + round(h * 3.6e9))
-        await upkeep.tidy_once()
-        assert (await api("GET", f"{PATH}/m1"))["erased"] is erased
-    monkeypatch.setattr(api.service.parts, "now_us", lambda: now_us + round(2.1 * 3.6e9))
-    await upkeep.tidy_once()
-    assert await states(api) == {}
-    monkeypatch.setattr(api.service.parts, "now_us", lambda: now_us + round(24.1 * 3.6e9))
-    await upkeep.tidy_once()
-    keys = await api.app.database.run(lambda c: c.exec_driver_sql("SELECT count(*) FROM emq_push_idempotency").scalar())
-    assert keys == 0
-
-
 async def settle(api: Api, message: str) -> None:
     values = {"state": "delivered", "settled_us": api.service.parts.now_us()}
     change = sa.update(tables.deliveries).where(tables.deliveries.c.message == message).values(values)
     await api.app.database.run(lambda c: c.execute(change))
 
 
-async def test_what_still_waits_is_kept_beyond_its_time_and_a_day_longer(
+async def test_messages_and_keys_are_forgotten_and_what_still_waits_is_kept_a_day_longer(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await api("PUT", "/v1/tenants/acme", {"qps": 100, "payload_retention_s": 3600, "log_retention_s": 7200})
     await endpoint_of(api)
-    for id_ in ("waits", "done"):
-        await post(api, message(id=id_))
+    await post(api, message(id="waits"))
+    await post(api, message(id="done"), headers={"Idempotency-Key": "k1"})
     await settle(api, "done")
     now_us, upkeep = api.service.parts.now_us(), api.service.upkeep()
 
@@ -307,7 +287,16 @@ async def test_what_still_waits_is_kept_beyond_its_time_and_a_day_longer(
         await upkeep.tidy_once()
         return [each["id"] for each in (await api("GET", PATH))["data"]]
 
+    async def keys() -> int | None:
+        query = "SELECT count(*) FROM emq_push_idempotency"
+        return await api.app.database.run(lambda c: c.exec_driver_sql(query).scalar())
+
+    assert await left_after(1.9) == ["done", "waits"]
     assert await left_after(2.1) == ["waits"]
+    assert await states(api) == {"waits": "pending"}
+    assert await keys() == 1
+    assert await left_after(24.1) == ["waits"]
+    assert await keys() == 0
     assert await left_after(100) == ["waits"]
     assert list((await states(api)).values()) == ["pending"]
     await settle(api, "waits")

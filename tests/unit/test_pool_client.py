@@ -99,15 +99,11 @@ async def test_a_host_does_what_the_client_submits(service: Service) -> None:
                     assert await asyncio.to_thread(blocking.result, "sms", status.id) == status
                 listed = [each async for each in pools.all(pools.attempts, "sms", task_type="verification", limit=2)]
                 assert {each.task for each in listed} == set(ids)
-                assert {each.resource for each in listed} == {"north 1"}
                 while not (snapshot := await pools.snapshot("sms")).live:
                     await asyncio.sleep(0.1)
                 assert snapshot.resources["north 1"].limits[0].name == "requests"
-                assert set(snapshot.types) == set(POOL["types"])
                 found = await pools.what_if("sms", ["remove south"], waiting={"marketing": 500})
-                assert found.before.types["marketing"].started == 500
-                assert "south" in found.before.starts
-                assert "south" not in found.after.starts
+                assert found.before.starts.keys() - found.after.starts.keys() == {"south"}
 
 
 async def test_a_task_that_does_not_end_is_told_of_and_goes_on(

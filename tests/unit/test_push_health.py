@@ -2,11 +2,12 @@
 
 import asyncio
 import collections
-import contextlib
 import functools
 import itertools
 import random
 from collections.abc import Awaitable, Callable
+
+from aiohttp import web
 
 import emq
 from emq.quota.breaker import CLOSED_S, JITTER, MOST_CLOSED_S
@@ -14,7 +15,8 @@ from emq.runtime import settings
 from emq_push.cli.pushing import with_push
 from emq_push.health import AFTER_PROBE, FEW, IN_A_ROW, Healths
 from emq_testing import Harness
-from support.served import served
+from support.http_receiver import HttpReceiver
+from support.waiting import until
 
 QPS = 20
 
@@ -233,38 +235,19 @@ async def test_endpoints_that_left_this_host_are_forgotten() -> None:
         assert "here" in receiver.healths._known
 
 
-async def test_push_follows_the_answers_of_a_real_endpoint() -> None:
-    answers = [b"HTTP/1.1 503 Busy\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n"]
-    deliveries = 0
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal deliveries
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-                await reader.readexactly(size)
-                deliveries += 1
-                writer.write(answers.pop() if answers else b"HTTP/1.1 204 No Content\r\n\r\n")
-
+async def test_push_follows_the_answers_of_a_real_endpoint(receiver: HttpReceiver) -> None:
+    receiver.answers = lambda request: web.Response(status=503, headers={"Retry-After": "30"})
     app = emq.App("memory:", options=settings.load(environ={}, push_allow="127.0.0.1"))
-    async with served(serve) as port, with_push(app), app:
-        url = f"http://127.0.0.1:{port}/"
+    async with with_push(app), app:
         for name, throttle in (("follows", "on"), ("goes-on", "off")):
-            answers.append(answers[0])
-            await app.create_topic(name, qps=5, attributes={"push.url": url, "push.throttle": throttle})
-        await app.publish("follows", b"1")
-        await app.publish("goes-on", b"1")
-        running = asyncio.create_task(app.run())
-        async with asyncio.timeout(20):
-            while app.host is None or deliveries < 2:
-                await asyncio.sleep(0.01)
-            while not (throttled := list(app.throttles)):
-                await asyncio.sleep(0.01)
-        [(name, found)] = throttled
-        assert name == "follows"
-        assert "it asked for a pause of 30 s" in found.reason
-        app.stop()
-        await running
+            attributes = {"push.url": receiver.url(), "push.throttle": throttle}
+            await app.create_topic(name, qps=5, attributes=attributes)
+            await app.publish(name, b"1")
+        async with app.running():
+            await until(lambda: len(receiver.requests) >= 2)
+            [(name, found)] = await until(lambda: list(app.throttles))
+            assert name == "follows"
+            assert "it asked for a pause of 30 s" in found.reason
 
 
 async def test_an_endpoint_that_is_down_and_says_503_is_probed_with_one_message_at_a_time() -> None:

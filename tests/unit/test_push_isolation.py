@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,27 +16,23 @@ from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoint
 from emq_push.pusher import Pusher
 from emq_push.resolver import LOOKUPS, FairResolver
-from support.served import served
+from support.http_receiver import HttpReceiver, Request
 
 SOON_S = 5.0
 ANY = AddressFilter(("*",))
 
 
 @pytest.fixture
-async def port() -> AsyncIterator[int]:
+async def port(receiver: HttpReceiver) -> int:
     """Of a server that answers 204, but never on the path /hang."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                await reader.readexactly(1)
-                if b"/hang" not in head:
-                    writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+    async def answer(request: Request) -> int:
+        if request.path == "/hang":
+            await asyncio.Event().wait()
+        return 204
 
-    async with served(serve) as port:
-        yield port
+    receiver.answers = answer
+    return receiver.port
 
 
 @pytest.fixture

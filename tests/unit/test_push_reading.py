@@ -228,9 +228,10 @@ async def test_lag_of_endpoints_in_pages_and_of_strangers(tenant: Tenant) -> Non
     service = lagging(tenant)
     found = await through(lambda cursor: service.lag(tenant.id, 1, cursor), 1)
     assert [each.endpoint for each in found] == ["ep_a", "ep_b"]
-    with pytest.raises(NotFound):
-        await lagging(tenant).lag("t2", 10, endpoint="ep_a")
-    assert (await lagging(tenant).lag("t2", 10)).rows == []
+    for asked in (service.lag("t2", 10, endpoint="ep_a"), service.rates("t2", 10, endpoint="ep_a")):
+        with pytest.raises(NotFound):
+            await asked
+    assert (await service.lag("t2", 10)).rows == []
 
 
 async def test_the_status_of_rates(tenant: Tenant) -> None:
