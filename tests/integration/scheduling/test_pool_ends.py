@@ -71,7 +71,9 @@ async def place(directory: Path, **types: TaskType) -> AsyncIterator[Place]:
         yield made
 
 
-async def test_done_and_dead_tasks_are_recorded_and_replied(tmp_path: Path) -> None:
+async def test_done_and_dead_tasks_are_recorded_replied_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     kind = TaskType(max_attempts=3, backoff_s=(0.05,), costs={"tokens": 1.0})
     async with place(tmp_path, t=kind) as made:
         made.fails = {"bad": ValueError("no such number"), "refused": errors.Reject("blocked")}
@@ -79,23 +81,19 @@ async def test_done_and_dead_tasks_are_recorded_and_replied(tmp_path: Path) -> N
             await made.scheduling.submit("p", "t", b"x", task_id=name, reply_to="replies")
         found = {name: await made.reply(name) for name in ("good", "bad", "refused")}
         assert found["good"]["result"] == {"sent": "x"}
-        assert {name: reply["outcome"] for name, reply in found.items()} == {
-            "good": "done",
-            "bad": "dead",
-            "refused": "dead",
-        }
+        ends = {"good": "done", "bad": "dead", "refused": "dead"}
+        assert {name: reply["outcome"] for name, reply in found.items()} == ends
         assert "no such number" in found["bad"]["error"]
         assert [attempt for name, attempt in made.attempts if name == "bad"] == [1, 2, 3]
         assert [attempt for name, attempt in made.attempts if name == "refused"] == [1]
         statuses = {name: await made.scheduling.result("p", name) for name in found}
-        assert {name: status.state for name, status in statuses.items()} == {
-            "good": "done",
-            "bad": "dead",
-            "refused": "dead",
-        }
+        assert {name: status.state for name, status in statuses.items()} == ends
         assert [each.outcome for each in statuses["bad"].attempts] == ["failed", "failed", "dead"]
         letters = [letter.id async for letter in made.app.dead_letters("p.t")]
         assert sorted(letters) == ["bad", "refused"]
+        await until(lambda: sum("message bad failed" in line for line in caplog.messages) == 3)
+        last = [line for line in caplog.messages if "message bad failed" in line][-1]
+        assert "attempt 3 of 3: ValueError: no such number; it is a dead letter now, after its last attempt" in last
 
 
 async def test_a_dead_task_that_is_replayed_begins_again(tmp_path: Path) -> None:
@@ -137,11 +135,7 @@ async def test_a_task_too_large_for_a_lowered_limit_waits_and_holds_up_nobody(tm
         assert (await made.reply("small"))["outcome"] == "done"
         with pytest.raises(errors.TaskRefused, match="tokens=900"):
             await made.scheduling.submit("p", "t", b"x", costs={"tokens": 900})
-        assert not await _dead(made)
-
-
-async def _dead(made: Place) -> list[str]:
-    return [letter.id async for letter in made.app.dead_letters("p.t")]
+        assert [letter.id async for letter in made.app.dead_letters("p.t")] == []
 
 
 async def test_a_task_submitted_twice_by_its_id_is_done_once(tmp_path: Path) -> None:
@@ -151,18 +145,6 @@ async def test_a_task_submitted_twice_by_its_id_is_done_once(tmp_path: Path) -> 
         await made.reply("same")
         await asyncio.sleep(1.0)
         assert made.attempts == [("same", 1)]
-
-
-async def test_the_log_tells_the_attempts_of_the_type(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with place(tmp_path, job=TaskType(max_attempts=2, backoff_s=(0.05,))) as made:
-        made.fails["t"] = ValueError("busy")
-        await made.scheduling.submit("p", "job", b"x", task_id="t", reply_to="replies")
-        assert (await made.reply("t"))["outcome"] == "dead"
-        await asyncio.sleep(0.2)
-    lines = [line for line in caplog.messages if "message t failed" in line]
-    assert len(lines) == 2
-    assert "attempt 1 of 2: ValueError: busy" in lines[0]
-    assert "attempt 2 of 2: ValueError: busy; it is a dead letter now, after its last attempt" in lines[1]
 
 
 async def test_tasks_that_expired_in_the_store_delay_nothing_and_are_recorded_and_replied(tmp_path: Path) -> None:
