@@ -84,8 +84,8 @@ async def ended(service: ReplayService, tenant: Tenant, id_: str) -> Replay:
     return now
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGINT])
-async def test_a_process_that_ends_or_stands_still_is_replaced_and_no_dead_letter_is_lost_or_left(
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_process_that_dies_or_stands_still_is_replaced_and_no_dead_letter_is_lost_or_left(
     tenant: tuple[Tenant, str], number: signal.Signals
 ) -> None:
     t, url = tenant
@@ -106,9 +106,6 @@ async def test_a_process_that_ends_or_stands_still_is_replaced_and_no_dead_lette
             owner.send(signal.SIGCONT)
         else:
             await asyncio.wait_for(owner.process.wait(), 20)
-        if number == signal.SIGINT:
-            left = await service.get(t.id, made.id)
-            assert left.body.lease_us == 0 or left.body.runner != owner.name, "it hands over at once"
         done = await ended(service, t, made.id)
     assert done.body.runner in {runner.name for runner in runners} - {owner.name}
     assert await t.lane() == (ids, [])

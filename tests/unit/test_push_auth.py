@@ -273,10 +273,8 @@ async def test_a_cancelled_delivery_takes_no_token_from_the_others(server: Serve
 async def tls_server(tmp_path: Path) -> AsyncIterator[tuple[HttpReceiver, Authority]]:
     """A server whose certificate is of an own authority, and which asks for one of the same."""
     authority, receiver = Authority(), HttpReceiver(lambda request: 204)
-    (tmp_path / "ca.pem").write_text(authority.pem)
-    (tmp_path / "server.pem").write_text("".join(authority.issue("127.0.0.1")))
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tmp_path / "ca.pem"))
-    context.load_cert_chain(tmp_path / "server.pem")
+    context = authority.server_context("127.0.0.1", tmp_path)
+    context.load_verify_locations(cadata=authority.pem)
     context.verify_mode = ssl.CERT_REQUIRED
     async with receiver.running(context):
         yield receiver, authority

@@ -82,17 +82,7 @@ async def test_deliveries_go_through_the_proxy_and_no_name_is_looked_up_here(tls
     [asked] = relay.requests  # the tunnel is kept for the second
     assert (asked.method, asked.target) == ("CONNECT", "hooks.example:443")
     assert "webhook-id" not in asked.headers
-    assert "proxy-authorization" in asked.headers
     assert "proxy-authorization" not in receiver.requests[0].headers
-
-
-async def test_http_urls_go_through_it_as_well_and_it_gets_the_credentials(receiver: HttpReceiver) -> None:
-    relay = ConnectProxy({"plain.example:8080": receiver.port})
-    async with relay.running() as port:
-        assert await deliver(through(port, account="emq:s3cret@"), endpoint(HTTP)) == [None]
-    assert relay.requests[0].target == HTTP
-    expected = "Basic " + base64.b64encode(b"emq:s3cret").decode()
-    assert relay.requests[0].headers["proxy-authorization"] == expected
 
 
 async def test_tokens_and_handshakes_go_through_it_too(receiver: HttpReceiver) -> None:
@@ -110,16 +100,21 @@ async def test_tokens_and_handshakes_go_through_it_too(receiver: HttpReceiver) -
     assert [asked.method for asked in relay.requests] == ["POST", "POST", "OPTIONS"]
 
 
-async def test_the_proxy_learns_the_whole_url_and_who_asks(receiver: HttpReceiver, tls: Tls) -> None:
+async def test_the_proxy_learns_the_whole_url_and_who_asks_and_gets_the_credentials(
+    receiver: HttpReceiver, tls: Tls
+) -> None:
     url = "http://plain.example:8080/a%2Fb?c=%20d&e"
     secure, authority = tls
     relay = ConnectProxy({"plain.example:8080": receiver.port, "hooks.example:443": secure.port})
     async with relay.running() as port:
-        assert await deliver(through(port), endpoint(url), endpoint(HTTPS, tls__ca=authority.pem)) == [None] * 2
+        routes = through(port, account="emq:s3cret@")
+        assert await deliver(routes, endpoint(url), endpoint(HTTPS, tls__ca=authority.pem)) == [None] * 2
     plain, tunnel = sorted(relay.requests, key=lambda asked: asked.method == "CONNECT")
     assert plain.target == url
     assert plain.headers["host"] == "plain.example:8080"
     assert plain.headers["user-agent"] == tunnel.headers["user-agent"] == "emq-push"
+    account = "Basic " + base64.b64encode(b"emq:s3cret").decode()
+    assert plain.headers["proxy-authorization"] == tunnel.headers["proxy-authorization"] == account
 
 
 # ------------------------------------------------------------------------------------------- sick endpoints behind it

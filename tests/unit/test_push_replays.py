@@ -136,24 +136,6 @@ async def test_a_runner_that_lost_its_replay_writes_nothing_more(tenant: Tenant)
     assert await tenant.lane() == (ids, [])
 
 
-async def test_of_racing_runners_one_takes_each_replay(tenant: Tenant) -> None:
-    ids = await tenant.add(400)
-    service = ReplayService(tenant.parts)
-    made = await service.create(tenant.id, NewReplay(ReplayFilter(), 4000.0), "me")
-    runners = [ReplayRunner(tenant.parts) for _ in range(4)]
-    tasks = [asyncio.create_task(runner.run()) for runner in runners]
-    try:
-        async with asyncio.timeout(20):
-            while (now := await service.get(tenant.id, made.id)).state != "done":
-                await asyncio.sleep(0.05)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    assert now.body.replayed == 400
-    assert await tenant.lane() == (ids, [])
-
-
 async def test_a_stopped_runner_gives_its_lease_back_and_another_goes_on(tenant: Tenant) -> None:
     ids = await tenant.add(60)
     service, first = ReplayService(tenant.parts), ReplayRunner(tenant.parts)

@@ -8,25 +8,15 @@ import pytest
 
 from emq.database import Database
 from emq.runtime import errors
-from emq.runtime.clock import Clock
 from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.limits.usage import SavedLimit, SavedUse
 from emq_scheduling.limits.usage_keeper import UsageKeeper, UsageTable
 from emq_scheduling.model import Limit, Pool, Resource
+from support.manual_clock import ManualClock
 from support.waiting import until
 
 POOL = Pool("sms", resources={"a": Resource(limits=(Limit("requests", 1_000, "day"),))})
 USE = SavedUse(1_000.0, {"requests/day": SavedLimit(((86_400.0, 5.0),), 0.5, 3.0)})
-
-
-class StoppedClock(Clock):
-    """A clock that the test moves."""
-
-    def __init__(self, now: float) -> None:
-        self.at = now
-
-    def now(self) -> float:
-        return self.at
 
 
 @pytest.fixture
@@ -66,19 +56,19 @@ async def test_a_dropped_pool_has_used_nothing(table: UsageTable) -> None:
     assert await table.claim("sms", "two") == {}
 
 
-def keeper(table: UsageTable, clock: Clock) -> tuple[Accounts, UsageKeeper]:
+def keeper(table: UsageTable, clock: ManualClock) -> tuple[Accounts, UsageKeeper]:
     accounts = Accounts(POOL, clock.now(), saves=True)
     return accounts, UsageKeeper(table, "sms", accounts, clock)
 
 
 async def test_a_day_quota_holds_across_owners_that_crash(table: UsageTable) -> None:
-    clock, started = StoppedClock(86_400.0 * 20_000), 0
+    clock, started = ManualClock(86_400.0 * 20_000), 0
     for _ in range(4):
         accounts, of = keeper(table, clock)
         await of.begin()
         saving = asyncio.create_task(of.run())
         for _ in range(20):
-            clock.at += 1
+            clock.advance(1)
             while accounts.charge("a", {"requests": 7}, clock.now()) is not None:
                 started += 7
             await asyncio.sleep(0.06)
@@ -88,7 +78,7 @@ async def test_a_day_quota_holds_across_owners_that_crash(table: UsageTable) -> 
 
 
 async def test_an_owner_that_ends_orderly_loses_nothing(table: UsageTable) -> None:
-    clock = StoppedClock(86_400.0 * 20_000)
+    clock = ManualClock(86_400.0 * 20_000)
     accounts, of = keeper(table, clock)
     await of.begin()
     assert accounts.charge("a", {}, clock.now()) is not None
@@ -99,7 +89,7 @@ async def test_an_owner_that_ends_orderly_loses_nothing(table: UsageTable) -> No
 
 
 async def test_a_claimed_pool_ends_the_saving(table: UsageTable) -> None:
-    clock = StoppedClock(86_400.0 * 20_000)
+    clock = ManualClock(86_400.0 * 20_000)
     accounts, of = keeper(table, clock)
     await of.begin()
     await table.claim("sms", "other")
@@ -114,7 +104,7 @@ async def test_a_claimed_pool_ends_the_saving(table: UsageTable) -> None:
 async def test_starts_wait_while_the_database_is_away(
     table: UsageTable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = StoppedClock(86_400.0 * 20_000)
+    clock = ManualClock(86_400.0 * 20_000)
     accounts, of = keeper(table, clock)
     await of.begin()
 
