@@ -232,6 +232,7 @@ async def test_deliveries_verify_with_the_public_key_that_the_answer_gives(api: 
         first = await delivered(api, receiver)
         verify_ed25519(made["public_key"], first)
         assert (await api("GET", path_of(made)))["public_key"] == made["public_key"]
+    assert (await api("POST", f"{path_of(made)}:rotate-secret", {"overlap_s": 3600}))["old_secret_until"] is not None
     rotated = await api("POST", f"{path_of(made)}:rotate-secret", {"overlap_s": 0})
     assert (rotated["signature"], rotated["secret"]) == ("ed25519", None)
     assert rotated["public_key"] != made["public_key"]

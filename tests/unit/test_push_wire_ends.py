@@ -141,7 +141,7 @@ async def test_the_end_of_a_pusher_closes_idle_and_busy_connections_at_once(aski
         for _ in range(2):
             assert await asyncio.to_thread(ended.acquire, timeout=SOON_S)
         with pytest.raises(aiohttp.ServerDisconnectedError):
-            await busy
+            await asyncio.wait_for(busy, SOON_S)
         with pytest.raises(RuntimeError, match="the pusher is closed"):
             await post()
 
