@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
-import json
 import socket
 import time
 from collections.abc import Iterator
@@ -160,18 +159,6 @@ def test_no_header_gives_a_sender_another_address() -> None:
             for each in (b"X-Forwarded-For: 192.0.2.%d" % n for n in range(5))
         ]
     assert {answer[9:12] for answer in answers} == {b"401", b"429"}
-
-
-def test_connections_are_kept_between_requests(api: Live) -> None:
-    connection = http.client.HTTPConnection(api.host, api.port, timeout=10)
-    headers = {"Authorization": f"Bearer {api.key}", "Content-Type": "application/json"}
-    for n in range(3):
-        body = json.dumps({"event_type": "order.paid", "payload": n})
-        connection.request("POST", "/v1/tenants/acme/messages", body, headers)
-        response = connection.getresponse()
-        assert response.status == 202
-        assert json.loads(response.read())["id"]
-    connection.close()
 
 
 async def test_a_client_that_comes_as_soon_as_the_api_says_where_it_is_is_served() -> None:

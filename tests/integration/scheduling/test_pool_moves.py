@@ -130,29 +130,6 @@ async def test_a_lease_that_lapses_for_a_moment_does_not_let_more_run(made: meet
     assert len(jobs.began) == 12, "nothing was cancelled"
 
 
-async def test_a_deleted_pool_is_let_go_of_and_forgotten(
-    made: meeting.Meeting, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    hosts = Hosts(made, 0.01)
-    jobs = hosts.jobs
-    async with hosts.app("a") as (a, scheduling):
-        await scheduling.pools.put(pool_of(Limit("jobs", 5, "day")))
-        async with a.running():
-            await submitted(scheduling, 5)
-            await until(lambda: len(jobs.done) == 5)
-            await asyncio.sleep(1.5)
-            await administering.delete(a, POOL)
-            await asyncio.sleep(3.0)
-            assert await scheduling.snapshot(POOL) is None
-            assert caplog.text.count("was deleted") <= 1
-            with pytest.raises(errors.UnknownPool):
-                await scheduling.submit(POOL, "job", b"")
-            await scheduling.pools.put(pool_of(Limit("jobs", 5, "day")))
-            await submitted(scheduling, 5)
-            await until(lambda: len(jobs.done) == 10)
-
-
 async def test_a_pool_that_leaves_its_topics_behind_is_let_go_of(
     made: meeting.Meeting, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -188,6 +165,9 @@ async def test_a_pool_that_is_deleted_with_its_tasks_starts_none_of_them(made: m
             began = len(jobs.began)
             await asyncio.sleep(1.0)
             assert len(jobs.began) == began
+            assert await scheduling.snapshot(POOL) is None
+            with pytest.raises(errors.UnknownPool):
+                await scheduling.submit(POOL, "job", b"")
             await scheduling.pools.put(pool_of(Limit("slots", 1, "in_flight")))
             new = await submitted(scheduling, 3)
             await until(lambda: set(jobs.done) >= set(new))
