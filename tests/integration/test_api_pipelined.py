@@ -96,51 +96,36 @@ MALFORMED = {
 }
 
 
+TOO_LARGE = {
+    "a body that is announced": b"Content-Length: 1000000000\r\n\r\n",
+    "a body that is asked for": b"Content-Length: 60000\r\nExpect: 100-continue\r\n\r\n",
+    "a body that is sent": b"Content-Length: 10000000\r\n\r\n" + b"x" * 10_000_000,
+    "a body in chunks": CHUNKED + b"ea60\r\n" + b"x" * 60_000 + b"\r\n0\r\n\r\n",
+}
+NO_REQUESTS = {
+    "bytes": b"\x00\x01\r\n\r\n",
+    "a word": b"hello\r\n\r\n",
+    "no host": b"GET /v1/tenants HTTP/1.1\r\n\r\n",
+    "two keys": b"GET /v1/tenants HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n",
+    "two ids": b"GET /v1/tenants HTTP/1.1\r\nHost: a\r\nIdempotency-Key: a\r\nIdempotency-Key: b\r\n\r\n",
+    "an odd path": b"GET /\xff\xfe HTTP/1.1\r\nHost: a\r\n\r\n",
+    "another version": b"GET / HTTP/9.9\r\nHost: a\r\n\r\n",
+    "a large head": b"GET / HTTP/1.1\r\nHost: a\r\n" + FILLER + b"\r\n",
+    "a large head without end": b"GET / HTTP/1.1\r\nHost: a\r\n" + FILLER,
+}
+
+
 @pytest.mark.parametrize("before", [0, 1, 3])
-@pytest.mark.parametrize("form", MALFORMED)
+@pytest.mark.parametrize("form", [*MALFORMED, *TOO_LARGE, *NO_REQUESTS])
 def test_a_malformed_request_is_answered_behind_those_before_it(api: Live, form: str, before: int) -> None:
-    sent = publish(api) * before + begin(api) + MALFORMED[form]
-    assert answers(api.talk(sent)) == [(202, "")] * before + [(400, "malformed")]
-
-
-@pytest.mark.parametrize("before", [0, 1, 3])
-@pytest.mark.parametrize(
-    "request_",
-    [
-        b"\x00\x01\r\n\r\n",
-        b"hello\r\n\r\n",
-        b"GET /v1/tenants HTTP/1.1\r\n\r\n",
-        b"GET /v1/tenants HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n",
-        b"GET /v1/tenants HTTP/1.1\r\nHost: a\r\nIdempotency-Key: a\r\nIdempotency-Key: b\r\n\r\n",
-        b"GET /\xff\xfe HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"GET / HTTP/9.9\r\nHost: a\r\n\r\n",
-    ],
-)
-def test_what_is_no_request_of_http_is_answered_behind_those_before_it(api: Live, request_: bytes, before: int) -> None:
-    assert answers(api.talk(publish(api) * before + request_)) == [(202, "")] * before + [(400, "malformed")]
-
-
-@pytest.mark.parametrize("before", [0, 1, 3])
-@pytest.mark.parametrize("end", [b"", b"\r\n"], ids=["without end", "whole"])
-def test_a_head_that_is_too_large_is_answered_behind_those_before_it(api: Live, end: bytes, before: int) -> None:
-    sent = publish(api) * before + b"GET / HTTP/1.1\r\nHost: a\r\n" + FILLER + end
-    assert answers(api.talk(sent)) == [(202, "")] * before + [(431, "head_too_large")]
-
-
-@pytest.mark.parametrize("before", [0, 1, 3])
-@pytest.mark.parametrize(
-    "rest",
-    [
-        b"Content-Length: 1000000000\r\n\r\n",
-        b"Content-Length: 60000\r\nExpect: 100-continue\r\n\r\n",
-        b"Content-Length: 10000000\r\n\r\n" + b"x" * 10_000_000,
-        CHUNKED + b"ea60\r\n" + b"x" * 60_000 + b"\r\n0\r\n\r\n",
-    ],
-    ids=["announced", "asked for", "sent", "in chunks"],
-)
-def test_a_body_that_is_too_large_is_answered_behind_those_before_it(api: Live, rest: bytes, before: int) -> None:
-    sent = publish(api) * before + begin(api) + rest
-    assert answers(api.talk(sent)) == [(202, "")] * before + [(413, "too_large")]
+    rests = {**MALFORMED, **TOO_LARGE}
+    sent = begin(api) + rests[form] if form in rests else NO_REQUESTS[form]
+    refusal = (400, "malformed")
+    if "a large head" in form:
+        refusal = (431, "head_too_large")
+    elif form in TOO_LARGE:
+        refusal = (413, "too_large")
+    assert answers(api.talk(publish(api) * before + sent)) == [(202, "")] * before + [refusal]
 
 
 def test_a_head_as_large_as_it_may_be_is_read_behind_others(api: Live) -> None:
