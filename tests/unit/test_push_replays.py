@@ -130,6 +130,7 @@ async def test_a_runner_that_lost_its_replay_writes_nothing_more(tenant: Tenant)
     taken = await second._renewed(stale)
     with pytest.raises(Lost):
         await first.step(stale)
+    await first._carry_out(stale)  # which leaves it to the other one
     await carried_out(second, taken)
     now = await service.get(tenant.id, made.id)
     assert (now.body.replayed, now.state) == (300, "done")
