@@ -1,4 +1,4 @@
-"""What the benchmarks of scheduling judge by: the optimum of the linear program, and the count of overshoot."""
+"""What the benchmarks of scheduling judge by: the count of overshoot, and the optimum of the linear program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from bench.scheduling.counting import Start, overshoot, overshoots, work
 from bench.scheduling.optimum import most_work
 from bench.scheduling.replay import Replay
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
-
 
 NESTED = Pool(
     "p",
