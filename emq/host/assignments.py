@@ -48,7 +48,7 @@ TOGETHER = 1_000
 """Most groups acquired at a time: many, for few round trips; not all, to spare the event loop and the servers."""
 
 AT_ONCE = 3
-"""Most such parts at once."""
+"""Most such parts at once, so that the servers work for one while this host works on another."""
 
 
 class Assignments:
@@ -267,7 +267,6 @@ class Assignments:
             ]
             for first in range(0, len(parts), AT_ONCE):
                 some = parts[first : first + AT_ONCE]
-                # At once, so that the servers work for one part while this host works on another.
                 found = await _ended(self._acquire_part(part, era) for part in some)
                 for part, (refused, waiting) in zip(some, found, strict=True):
                     for group in refused:

@@ -76,10 +76,9 @@ class Batcher(Generic[Item, Answer]):
                 batch = batch[: fitting([size for _, _, _, size in batch])]
                 self._waiting = self._waiting[len(batch) :]
                 try:
-                    for durability in dict.fromkeys(d for _, d, _, _ in batch):
-                        of_one = [(item, f) for item, d, f, _ in batch if d is durability and not f.done()]
-                        if of_one:
-                            await self._send(of_one, durability)
+                    wanted = [(item, d, future) for item, d, future, _ in batch if not future.done()]
+                    for durability in dict.fromkeys(d for _, d, _ in wanted):
+                        await self._send([(item, f) for item, d, f in wanted if d is durability], durability)
                 except BaseException:  # the event loop ends: no sender may wait for ever
                     for _, _, future, _ in (*batch, *self._waiting):
                         future.cancel()
