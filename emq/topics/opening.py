@@ -74,13 +74,6 @@ async def opened(store: Store, topics: Sequence[Topic]) -> list[Topic]:
     """Open sealed queues, lanes and slots once; return the topics that had any. A topic that sleeps stays sealed."""
     topics = [topic for topic in topics if not topic.asleep_s]
     queues = [q for t in topics for group in range(t.active_groups) for q in t.queues(group)]
-    places = [Place(topic, group) for topic in topics for group in range(topic.active_groups)]
-    opening = _open_queues(store, queues), settle_all(store, places, LaneVerdict.OPEN, SlotVerdict.OPEN)
-    found = set[str]().union(*await asyncio.gather(*opening))
-    return [topic for topic in topics if topic.name in found]
-
-
-async def _open_queues(store: Store, queues: Sequence[str]) -> set[str]:
     found: set[str] = set()
     for start in range(0, len(queues), CHUNK):
         part = queues[start : start + CHUNK]
@@ -88,4 +81,6 @@ async def _open_queues(store: Store, queues: Sequence[str]) -> set[str]:
         if sealed := [q for q, look in zip(part, looks, strict=True) if look is True]:
             served(await store.log.trim([Trim(q, 0, None, seal=False) for q in sealed]))
             found.update(topic_of(group_of(q)) for q in sealed)
-    return found
+    places = [Place(topic, group) for topic in topics for group in range(topic.active_groups)]
+    found |= await settle_all(store, places, LaneVerdict.OPEN, SlotVerdict.OPEN)
+    return [topic for topic in topics if topic.name in found]
