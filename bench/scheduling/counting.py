@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from bench.scheduling.optimum import with_parents
 from emq_scheduling.model import Pool
 
-CELLS = {"second": (1, 1), "minute": (1, 60), "hour": (60, 60)}
-"""Length of the cells of a limit in seconds, and how many consecutive ones are within the amount together."""
+PERIODS_S = {"minute": 60.0, "hour": 3600.0}
+"""Periods of which each is within the amount, wherever it begins. Limits per second count the clock's seconds."""
 
 ROUNDING = 1e-6
 
@@ -33,32 +33,45 @@ def overshoot(pool: Pool, starts: Iterable[Start]) -> float:
 
 def overshoots(pool: Pool, starts: Iterable[Start]) -> list[tuple[str, float]]:
     """Return the limits that were overshot, such as "acme requests/minute", and by how many units in all."""
-    used: dict[tuple[str, str, str], Counter[int]] = defaultdict(Counter)
+    used: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
     amounts: dict[tuple[str, str, str], float] = {}
     for at, kind, resource in starts:
         costs = pool.costs(kind, resource)
         for owner in with_parents(pool, resource):
             for limit in pool.resources[owner].limits:
-                if limit.per in CELLS:
+                if limit.per in PERIODS_S or limit.per == "second":
                     key = owner, limit.name, limit.per
                     amounts[key] = limit.amount
-                    used[key][int(at // CELLS[limit.per][0])] += costs[limit.name]  # type: ignore[assignment]
+                    used[key].append((at, costs[limit.name]))
     found = []
-    for (owner, name, per), cells in used.items():
-        beyond = _beyond(cells, CELLS[per][1], amounts[owner, name, per])
+    for (owner, name, per), units in used.items():
+        amount = amounts[owner, name, per]
+        beyond = _beyond(sorted(units), PERIODS_S[per], amount) if per in PERIODS_S else _beyond_seconds(units, amount)
         if beyond > 0:
             found.append((f"{owner} {name}/{per}", beyond))
     return sorted(found)
 
 
-def _beyond(cells: Counter[int], length: int, amount: float) -> float:
-    """Return the units beyond the amount, summed over all windows of so many consecutive cells."""
+def _beyond(used: Sequence[tuple[float, float]], period_s: float, amount: float) -> float:
+    """Return the units beyond the amount at each start, counting back one period, summed up."""
     total = beyond = 0.0
-    for cell in range(min(cells), max(cells) + 1):
-        total += cells.get(cell, 0) - cells.get(cell - length, 0)
+    first = 0
+    for at, units in used:
+        total += units
+        while used[first][0] <= at - period_s:
+            total -= used[first][1]
+            first += 1
         if total > amount + ROUNDING:
             beyond += total - amount
     return beyond
+
+
+def _beyond_seconds(used: Iterable[tuple[float, float]], amount: float) -> float:
+    """Return the units beyond the amount, summed over all seconds of the clock."""
+    seconds: dict[int, float] = defaultdict(float)
+    for at, units in used:
+        seconds[int(at)] += units
+    return sum(units - amount for units in seconds.values() if units > amount + ROUNDING)
 
 
 def work(pool: Pool, starts: Iterable[Start], since: float, until: float, unit: str = "requests") -> float:

@@ -26,8 +26,8 @@ class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         name: the counted units, such as "requests" or "tokens"; costs refer to it. Limits of one name on a resource and
             on its parents are charged together.
         amount: most units in each period, 0 or more; 0 lets nothing start.
-        per: the period. "second": aligned seconds. "minute" and "hour": any 60 consecutive aligned cells (of a second,
-            of a minute). "day": from midnight to midnight in the zone of the resource's calendar, else UTC.
+        per: the period. "second": aligned seconds. "minute" and "hour": any 60 seconds and any 3,600 seconds, wherever
+            they begin. "day": from midnight to midnight in the zone of the resource's calendar, else UTC.
     """
 
     name: str

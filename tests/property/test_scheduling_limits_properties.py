@@ -15,8 +15,11 @@ from emq_scheduling.limits.accounts import Accounts, Charge
 from emq_scheduling.limits.limits import Meter, WindowMeter, meter_of
 from emq_scheduling.model import Calendar, Hours, Limit, Period, Pool, Resource
 
-CELLS: dict[Period, tuple[int, int]] = {"second": (1, 1), "minute": (1, 60), "hour": (60, 60), "day": (86_400, 1)}
+CELLS: dict[Period, tuple[int, int]] = {"second": (1, 1), "minute": (1, 61), "hour": (60, 61), "day": (86_400, 1)}
 """Seconds of a cell, and cells in a window, of each period in UTC."""
+
+PERIODS_MS: dict[Period, int] = {"minute": 60_000, "hour": 3_600_000}
+"""Periods of which each is within the amount, wherever it begins."""
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A busy machine is no failure."""
@@ -195,6 +198,10 @@ def test_no_limit_of_a_resource_or_a_parent_is_ever_over(
         below = [(at // (cell_s * 1000), costs[what]) for at, each, costs in started if _is_below(each, name)]
         for first, _ in below:
             assert sum(units for cell, units in below if 0 <= cell - first < n) <= amount
+        if per in PERIODS_MS:
+            exact = [(at, costs[what]) for at, each, costs in started if _is_below(each, name)]
+            for first, _ in exact:
+                assert sum(units for at, units in exact if 0 <= at - first < PERIODS_MS[per]) <= amount
 
 
 def _is_below(name: str, above: str) -> bool:

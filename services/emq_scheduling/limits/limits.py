@@ -2,8 +2,9 @@
 
 - **Windows** (`WindowMeter`, `DayMeter`). Time is cut into aligned cells: of a second for limits per second and per
   minute, of a minute for limits per hour, of a local day for limits per day. The units that any `cells` consecutive
-  cells hold stay within the amount: 1 cell for a second and a day, 60 for a minute and an hour. So no period is over
-  the limit, wherever it begins.
+  cells hold stay within the amount: 1 cell for a second and a day, 61 for a minute and an hour. A minute that begins
+  within a second touches 61 seconds. So no minute and no hour is over the limit, wherever it begins. In exchange,
+  steady use reaches 60 / 61 of the amount.
 - **In flight** (`InFlightMeter`). Units that are held now.
 
 **Debt.** If a task used more than its estimate, the difference is charged when it is known (`owe`). Units that do not
@@ -28,6 +29,10 @@ from emq_scheduling.limits.windows import DayMeter, WindowMeter
 from emq_scheduling.model import Limit
 
 __all__ = ["TOLERANCE", "DayMeter", "Holder", "InFlightMeter", "Meter", "Pace", "WindowMeter", "meter_of"]
+
+
+TOUCHED = 61
+"""Seconds that a minute touches, and minutes that an hour touches, if it begins within one."""
 
 
 class Holder(Protocol):
@@ -173,9 +178,9 @@ def meter_of(limit: Limit, zone: str) -> Meter:
     if limit.per == "second":
         return WindowMeter(limit.amount, 1, 1)
     if limit.per == "minute":
-        return WindowMeter(limit.amount, 1, 60)
+        return WindowMeter(limit.amount, 1, TOUCHED)
     if limit.per == "hour":
-        return WindowMeter(limit.amount, 60, 60)
+        return WindowMeter(limit.amount, 60, TOUCHED)
     if limit.per == "day":
         return DayMeter(limit.amount, zone)
     return InFlightMeter(limit.amount)

@@ -4,8 +4,8 @@ This shares no code with `limits` and `accounts`, which decided about the starts
 each limit of its resource and of all parents, by the version of the pool under which it was charged, at the amount of
 its calendar at that moment:
 
-- *Periods.* Aligned seconds; any 60 consecutive aligned seconds or minutes; days in the calendar's zone. Counts the
-  units that the task really used, up to its charge at the start.
+- *Periods.* Aligned seconds; any minute and any hour, to the microsecond, wherever it begins; days in the calendar's
+  zone. Counts the units that the task really used, up to its charge at the start.
 - *Debt.* Units beyond the charge count from the end of the attempt on: in the present period as far as there is room,
   then in the next ones. While some are left, nothing may start.
 - *In flight.* Units of the attempts that have started and not ended.
@@ -32,8 +32,8 @@ from emq_scheduling.records.records import Attempt
 SLACK = 1e-6
 """Part of an amount, of 1 if that is more, by which sums of fractions may differ from those of the meters."""
 
-_CELLS = {"second": (1, 1), "minute": (1, 60), "hour": (60, 60)}
-"""Length of a cell in seconds, and the cells that count together."""
+_CELLS = {"second": (1_000_000, 1), "minute": (1, 60_000_000), "hour": (1, 3_600_000_000)}
+"""Length of a cell in microseconds, and the cells that count together."""
 
 Key = tuple[str, str, str]
 """Resource, name of the limit, period."""
@@ -142,7 +142,7 @@ class _Count:
 
     def _cell(self, now_us: int) -> int:
         if self.told.per in _CELLS:
-            return now_us // 1_000_000 // _CELLS[self.told.per][0]
+            return now_us // _CELLS[self.told.per][0]
         return datetime.datetime.fromtimestamp(now_us / 1e6, ZoneInfo(self.zone)).toordinal()
 
     def _add(self, cell: int, units: float) -> None:
@@ -160,8 +160,9 @@ class _Count:
 
     def _forget(self, cell: int) -> None:
         while self._cells and self._cells[0][0] <= cell - self._width:
-            self._cells.popleft()
-            self._total = sum(units for _, units in self._cells)
+            self._total -= self._cells.popleft()[1]
+        if not self._cells:
+            self._total = 0.0  # leave no rounding behind
 
 
 class _Charged(NamedTuple):

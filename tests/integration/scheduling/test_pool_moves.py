@@ -193,7 +193,7 @@ async def test_no_limit_is_exceeded_while_two_hosts_take_turns(made: meeting.Mee
     async with hosts.app("a") as (a, scheduling), hosts.app("b") as (b, _):
         await scheduling.pools.put(pool_of(*rates, Limit("slots", 8, "in_flight")))
         await submitted(scheduling, 250)
-        while len(jobs.began) < 200 and turns < 12:
+        while len(jobs.began) < 200 and turns < 40:
             async with (a, b)[turns % 2].running():
                 await asyncio.sleep(3.0)
             turns += 1

@@ -67,7 +67,7 @@ def test_next_at_is_the_time_of_the_last_limit_to_have_room() -> None:
     of = accounts(account=resource("tokens 100 minute"), a=resource("requests 2 second", parent="account"))
     of.charge("a", {"tokens": 90}, NOW)
     assert of.next_at("a", {"tokens": 10}, NOW) == NOW
-    assert of.next_at("a", {"tokens": 11}, NOW + 1) == NOW + 60
+    assert of.next_at("a", {"tokens": 11}, NOW + 1) == NOW + 61
     assert of.next_at("a", {"tokens": 101}, NOW) == math.inf
     of.charge("a", {"tokens": 1}, NOW)
     assert of.next_at("a", {"tokens": 1}, NOW + 0.25) == NOW + 1
@@ -81,9 +81,9 @@ def test_earliest_tells_whether_another_task_would_delay_one() -> None:
     )
     of.charge("a", {"tokens": 60}, NOW)
     large = {"tokens": 80.0}
-    assert of.next_at("a", large, NOW + 1) == NOW + 60
-    assert of.expected_at("a", large, NOW + 1, after={"tokens": 20}) == NOW + 60
-    assert of.expected_at("a", large, NOW + 1, after={"tokens": 21}) == NOW + 61
+    assert of.next_at("a", large, NOW + 1) == NOW + 61
+    assert of.expected_at("a", large, NOW + 1, after={"tokens": 20}) == NOW + 61
+    assert of.expected_at("a", large, NOW + 1, after={"tokens": 21}) == NOW + 62
 
 
 def test_a_higher_actual_is_debt_of_every_limit_of_its_name() -> None:
@@ -91,10 +91,10 @@ def test_a_higher_actual_is_debt_of_every_limit_of_its_name() -> None:
     charge = charged(of, "a", {"tokens": 40}, NOW)
     charge.end(NOW + 2, {"tokens": 120})
     assert of.used(NOW + 2) == {"account": {"tokens/minute": 120}, "a": {"tokens/minute": 120}}
-    # 40 at 0, and of the debt 10 at 2, 40 at 60, 10 at 62, 20 at 120
-    assert of.next_at("a", {"tokens": 20}, NOW + 2) == NOW + 120
-    assert of.next_at("a", {"tokens": 30}, NOW + 2) == NOW + 122
-    assert of.next_at("a", {"tokens": 31}, NOW + 2) == NOW + 180
+    # 40 at 0, and of the debt 10 at 2, 40 at 61, 10 at 63, 20 at 122
+    assert of.next_at("a", {"tokens": 20}, NOW + 2) == NOW + 122
+    assert of.next_at("a", {"tokens": 30}, NOW + 2) == NOW + 124
+    assert of.next_at("a", {"tokens": 31}, NOW + 2) == NOW + 183
 
 
 def test_a_lower_actual_is_given_back() -> None:
@@ -165,8 +165,8 @@ def test_a_changed_pool_counts_at_once_and_keeps_what_was_used() -> None:
     assert starts(of, "a", NOW, 8) == 8
     of.follow(Pool("sms", resources={"a": resource("requests 5 minute", "tokens 3 second")}), NOW + 1)
     assert of.room("a", {}, NOW + 1) == 0
-    assert of.next_at("a", {}, NOW + 1) == NOW + 60
-    assert of.room("a", {}, NOW + 60) == 3
+    assert of.next_at("a", {}, NOW + 1) == NOW + 61
+    assert of.room("a", {}, NOW + 61) == 3
     assert list(of.used(NOW)) == ["a"]
 
 
@@ -266,10 +266,10 @@ def test_next_at_looks_beyond_the_next_changes() -> None:
 def test_next_at_needs_the_window_free_and_the_hours_open() -> None:
     of = Accounts(by_day({"tokens": 0}, "tokens 100 hour", start="08:00", end="08:30"), MIDNIGHT)
     assert of.charge("a", {"tokens": 100}, EIGHT - 2_700) is not None
-    assert of.next_at("a", {"tokens": 1}, EIGHT - 60) == EIGHT + 1_800, "the hour is over at 08:15"
+    assert of.next_at("a", {"tokens": 1}, EIGHT - 60) == EIGHT + 1_800, "the hour is over at 08:16"
     late = Accounts(by_day({"tokens": 0}, "tokens 100 hour", start="08:00", end="08:10"), MIDNIGHT)
     assert late.charge("a", {"tokens": 100}, EIGHT - 2_700) is not None
-    assert late.next_at("a", {"tokens": 1}, EIGHT - 60) == EIGHT + 900, "the hours are over at 08:10"
+    assert late.next_at("a", {"tokens": 1}, EIGHT - 60) == EIGHT + 960, "the hours are over at 08:10"
 
 
 def test_a_days_quota_ends_at_midnight_in_the_zone_of_the_calendar() -> None:
@@ -387,8 +387,8 @@ def test_a_clock_that_is_put_back_by_much_does_not_stop_a_resource() -> None:
     of = accounts(a=resource("requests 10 minute", "quota 100 day"))
     assert starts(of, "a", NOW + 3_600, 6) == 6
     assert starts(of, "a", NOW) == 4
-    assert of.next_at("a", {}, NOW + 1) == NOW + 60
-    assert starts(of, "a", NOW + 60) == 10
+    assert of.next_at("a", {}, NOW + 1) == NOW + 61
+    assert starts(of, "a", NOW + 61) == 10
 
 
 def test_a_lowered_resource_whose_hours_are_over_starts_again_with_the_next_ones() -> None:

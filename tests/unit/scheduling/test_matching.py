@@ -187,9 +187,9 @@ def test_small_tasks_use_a_gap_and_do_not_delay_the_large_one() -> None:
     bench.now = 1010.0
     bench.add("small", 6)
     assert types_of(bench.run()) == ["small"] * 2, "a third would be in the window when the large one could start"
-    starts = bench.until(1061.0)
+    starts = bench.until(1062.0)
     assert starts[0][1].waiting is large
-    assert starts[0][0] == pytest.approx(1060.0, abs=0.01)
+    assert starts[0][0] == pytest.approx(1061.0, abs=0.01)
 
 
 def test_a_gap_that_closes_before_the_large_task_could_start_is_used() -> None:

@@ -70,7 +70,7 @@ def one(versions: Mapping[int, Pool] | Pool, *rows: Attempt) -> LimitProof:
 
 @pytest.mark.parametrize(
     ("per", "inside_s", "beyond_s"),
-    [("second", 0.999, 1.0), ("minute", 59.9, 60.0), ("hour", 3579.0, 3581.0)],
+    [("second", 0.999, 1.0), ("minute", 59.999, 60.0), ("hour", 3_599.999, 3_600.0)],
 )
 def test_a_start_counts_for_its_period_and_no_longer(per: Any, inside_s: float, beyond_s: float) -> None:
     limited = pool(Limit("n", 2, per))

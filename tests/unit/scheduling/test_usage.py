@@ -161,8 +161,8 @@ def test_debt_is_saved_and_paid_while_nobody_owns_the_pool() -> None:
     charge.end(NOW + 1, {"requests": 350})
     saved = first.usage.final(NOW + 1)
     assert Owner(pool(), saved, NOW + 2).accounts.used(NOW + 2)["a"] == {"requests/minute": 350}
-    assert Owner(pool(), saved, NOW + 62).accounts.used(NOW + 62)["a"] == {"requests/minute": 250}
-    assert Owner(pool(), saved, NOW + 182).accounts.used(NOW + 182)["a"] == {"requests/minute": 50}
+    assert Owner(pool(), saved, NOW + 63).accounts.used(NOW + 63)["a"] == {"requests/minute": 250}
+    assert Owner(pool(), saved, NOW + 185).accounts.used(NOW + 185)["a"] == {"requests/minute": 50}
 
 
 def test_a_day_that_has_ended_does_not_count() -> None:
@@ -221,8 +221,8 @@ def test_cells_that_are_saved_as_one_leave_with_the_last_of_them() -> None:
         first.save(saved, NOW + second)
         assert first.starts(NOW + second, 3) == 3
     second_owner = Owner(pool(), first.usage.final(NOW + 5), NOW + 6)
-    assert second_owner.accounts.used(NOW + 63.9)["a"] == {"requests/minute": 6}
-    assert second_owner.accounts.used(NOW + 64)["a"] == {"requests/minute": 0}
+    assert second_owner.accounts.used(NOW + 64.9)["a"] == {"requests/minute": 6}
+    assert second_owner.accounts.used(NOW + 65)["a"] == {"requests/minute": 0}
 
 
 def test_what_is_given_back_makes_no_reserve() -> None:
