@@ -138,6 +138,7 @@ async def test_a_backlog_that_expired_goes_at_once_whatever_the_topics_quota(app
     app.handler(names, on_expired=lambda m: told.append(m.id))(handle)
     await app.publish_many(names, [b"brief"] * number, ttl_s=0.1)
     await app.publish(names, b"patient")
+    await asyncio.sleep(0.2)  # now all have expired
     async with app.running():
         started = time.monotonic()
         await until(lambda: begun)
