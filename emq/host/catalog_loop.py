@@ -75,10 +75,10 @@ class CatalogLoop:
         """Look at the catalog's version every `poll_s`, and after each change in this process. Ends by cancellation."""
         loop = asyncio.get_running_loop()
         while True:
-            began_s, before, is_told = loop.time(), self.version, self._catalog.written.is_set()
+            began_s, before = loop.time(), self.version
             self._catalog.written.clear()
             try:
-                await (self._refresh() if is_told else self.look())
+                await self.look()
             except errors.DatabaseUnavailable:
                 await asyncio.sleep(TRY_AGAIN_S)  # the known catalog stays in use; the database has logged why
             if self.version != before:

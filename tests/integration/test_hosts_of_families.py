@@ -83,10 +83,10 @@ async def test_the_first_message_from_another_process_starts_without_a_look_at_t
 async def test_a_name_that_the_host_knows_causes_no_look_at_the_catalog(r: Rig) -> None:
     await family(r)
     r.catalog.written = asyncio.Event()
-    async with r.consuming(Seen(), catalog_poll_s=POLL_S):
+    async with r.consuming(Seen(), catalog_poll_s=POLL_S) as host:
         await r.producer.publish("f.x", b"")
         await asyncio.sleep(5)
-        with mock.patch.object(r.catalog, "changes_since", wraps=r.catalog.changes_since) as look:
+        with mock.patch.object(host.catalog, "look", wraps=host.catalog.look) as look:
             await r.store.tell(["f.x"])
             await asyncio.sleep(1)
             assert look.await_count == 0
