@@ -30,8 +30,7 @@ async def note(database: Database, environment: str, names: Collection[str], now
     """
     known = await database.run(lambda c: noted(c, environment, now_ms), read_only=True, deadline_s=QUICK_S)
     if wanted := [name for name in names if known.get(name, 0) < now_ms + for_ms / 2]:
-        until_ms = now_ms + for_ms
-        await database.run(lambda c: _note(c, environment, wanted, now_ms, until_ms), deadline_s=QUICK_S)
+        await database.run(lambda c: _note(c, environment, wanted, now_ms, now_ms + for_ms), deadline_s=QUICK_S)
 
 
 def _note(connection: sa.Connection, environment: str, names: Collection[str], now_ms: int, until_ms: int) -> None:

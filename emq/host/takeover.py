@@ -69,12 +69,9 @@ class Takeover:
     async def fence(
         self, wanted: Mapping[str, int], queues: Mapping[str, Sequence[str]], waiting: dict[str, Failure]
     ) -> tuple[set[str], Fenced]:
-        """Make store and checkpoints refuse every lower epoch from now on.
+        """Make store and checkpoints refuse every lower epoch from now on, and read the checkpoints behind that fence.
 
-        Groups that the store cannot serve are added to `waiting`.
-
-        Returns:
-            The groups whose own epoch they refuse, and what was found behind the fence.
+        Returns the groups whose own epoch they refuse, too. Groups that the store cannot serve are added to `waiting`.
 
         Args:
             wanted: the epoch of each group.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import sys
 from collections import deque
 from collections.abc import Mapping
 
@@ -99,10 +100,11 @@ class WatchedTopics:
     def _find(self) -> None:
         """Find the topics of each name."""
         self._topics = {name: [name] for name in self.names & self._owned.keys()}
-        if beginnings := {name: name[:-1] for name in self.names if name.endswith("*")}:
+        if beginnings := {name: name[:-1] for name in self.names - self._topics.keys() if name.endswith("*")}:
             there = sorted(self._owned)
             for name, text in beginnings.items():
-                if found := there[bisect.bisect(there, text) : bisect.bisect(there, text + "\U0010ffff")]:
+                end = bisect.bisect_left(there, text + chr(sys.maxunicode))
+                if found := there[bisect.bisect_left(there, text) : end]:
                     self._topics[name] = found
 
 

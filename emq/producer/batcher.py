@@ -60,32 +60,38 @@ class Batcher(Generic[Item, Answer]):
         return await future
 
     async def close(self) -> None:
-        """Wait for the calls under way."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        """Wait for the calls under way, and those about to begin."""
+        while self._under_way:
+            await (asyncio.wait(self._tasks) if self._tasks else asyncio.sleep(0))
 
     def _start(self) -> None:
         task = asyncio.get_running_loop().create_task(self._flush())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._under_way -= 1
+        if task.cancelled() or task.exception() is not None:  # the event loop ends: no sender may wait for ever
+            for _, _, future, _ in self._waiting:
+                future.cancel()
+            self._waiting = []
+        elif self._waiting:  # they came after the last look of the task
+            self._under_way += 1
+            self._start()
 
     async def _flush(self) -> None:
-        try:
-            while self._waiting:
-                batch = self._waiting[:BATCH]
-                batch = batch[: fitting([size for _, _, _, size in batch])]
-                self._waiting = self._waiting[len(batch) :]
-                try:
-                    wanted = [(item, d, future) for item, d, future, _ in batch if not future.done()]
-                    for durability in dict.fromkeys(d for _, d, _ in wanted):
-                        await self._send([(item, f) for item, d, f in wanted if d is durability], durability)
-                except BaseException:  # the event loop ends: no sender may wait for ever
-                    for _, _, future, _ in (*batch, *self._waiting):
-                        future.cancel()
-                    self._waiting = []
-                    raise
-        finally:
-            self._under_way -= 1
+        while self._waiting:
+            batch = self._waiting[:BATCH]
+            batch = batch[: fitting([size for _, _, _, size in batch])]
+            self._waiting = self._waiting[len(batch) :]
+            wanted = [(item, d, future) for item, d, future, _ in batch if not future.done()]
+            try:
+                for durability in dict.fromkeys(d for _, d, _ in wanted):
+                    await self._send([(item, f) for item, d, f in wanted if d is durability], durability)
+            except BaseException:
+                self._waiting = [*batch, *self._waiting]
+                raise
 
     async def _send(self, batch: list[tuple[Item, asyncio.Future[Answer]]], durability: Durability) -> None:
         answers: Sequence[Answer | Exception]

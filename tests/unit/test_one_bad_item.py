@@ -218,3 +218,26 @@ async def test_an_item_whose_sender_gave_up_before_its_call_is_not_sent_and_clos
     await closing
     assert sent == [2]
     assert await second == 2
+
+
+async def test_a_call_that_is_cancelled_before_its_first_step_leaves_nobody_waiting() -> None:
+    async def call(items: Sequence[int], durability: Durability) -> Sequence[int]:
+        return items
+
+    batcher: Batcher[int, int] = Batcher(call)
+    lost = [asyncio.ensure_future(batcher.send(i, Durability.ACCEPTED, 0)) for i in range(3)]
+    closing = asyncio.ensure_future(batcher.close())
+    while not batcher._tasks:
+        await asyncio.sleep(0)
+    [task] = batcher._tasks
+    task.cancel()
+    async with asyncio.timeout(5):
+        assert all(
+            isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*lost, return_exceptions=True)
+        )
+        await closing
+        assert await batcher.send(7, Durability.ACCEPTED, 0) == 7
+        sending = asyncio.ensure_future(batcher.send(8, Durability.ACCEPTED, 0))
+        await asyncio.sleep(0)
+        await batcher.close()
+        assert sending.done()
