@@ -267,7 +267,7 @@ class Assignments:
             ]
             for first in range(0, len(parts), AT_ONCE):
                 some = parts[first : first + AT_ONCE]
-                found = await _ended(self._acquire_part(part, era) for part in some)
+                found = await _all_ended(self._acquire_part(part, era) for part in some)
                 for part, (refused, waiting) in zip(some, found, strict=True):
                     for group in refused:
                         self._refuse(group, new[group])
@@ -339,7 +339,7 @@ class Assignments:
             self._touch(left)
 
 
-async def _ended(calls: Iterable[Coroutine[Any, Any, Acquired]]) -> list[Acquired]:
+async def _all_ended(calls: Iterable[Coroutine[Any, Any, Acquired]]) -> list[Acquired]:
     """Wait for all; raise an error once all have ended, since groups may not be tried again while a part goes on."""
     found = await asyncio.gather(*calls, return_exceptions=True)
     for each in found:

@@ -69,9 +69,10 @@ class Takeover:
     async def fence(
         self, wanted: Mapping[str, int], queues: Mapping[str, Sequence[str]], waiting: dict[str, Failure]
     ) -> tuple[set[str], Fenced]:
-        """Make store and checkpoints refuse every lower epoch from now on, and read the checkpoints behind that fence.
+        """Make store and database refuse every lower epoch from now on.
 
-        Returns the groups whose own epoch they refuse, too. Groups that the store cannot serve are added to `waiting`.
+        Returns the groups whose own epoch they refuse, and what the database has behind the fence. Groups that the
+        store cannot serve are added to `waiting`.
 
         Args:
             wanted: the epoch of each group.

@@ -137,7 +137,7 @@ class CheckpointStore:
         return await self.database.run(find, read_only=True)
 
     async def fence(self, epochs: Mapping[str, int]) -> Fenced:
-        """Make the database refuse saves of lower epochs from now on, for queues that have a checkpoint.
+        """Make the database refuse saves of lower epochs for queues that have a checkpoint; return these checkpoints.
 
         Args:
             epochs: the epoch of each queue's new owner, by queue.

@@ -49,7 +49,7 @@ class Batcher(Generic[Item, Answer]):
     async def send(self, item: Item, durability: Durability, size: int) -> Answer:
         """Send `item`, of `size` bytes, and return its answer. A call takes at most `CALL_BYTES`, or a single item.
 
-        If the caller is cancelled, the item may or may not have been sent; it is not if its call has not begun.
+        If the caller is cancelled before the item's call begins, the item is not sent; later, it may or may not be.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()

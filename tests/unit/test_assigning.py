@@ -204,6 +204,24 @@ async def test_a_group_that_went_to_another_host_before_it_began_here_does_not_b
         assert h.begun_at_once == []
 
 
+async def test_no_group_is_tried_again_while_another_part_is_being_acquired(
+    h: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emq.host.assignments.TOGETHER", 1)
+    tried: list[str] = []
+
+    def breaks(names: Iterable[str]) -> None:
+        tried.extend(names)
+        if tried == ["a", "b"]:
+            raise errors.DatabaseUnavailable("away")
+
+    h.breaks, h.step_s = breaks, 1.5 * LOOK_S
+    async with h.running():
+        h.assign(a=1, b=1, c=1)
+        await h.owns(a=1, b=1, c=1)
+    assert tried == ["a", "b", "c", "b"]
+
+
 async def test_what_is_taken_away_before_it_was_acquired_is_not_remembered(h: Host) -> None:
     """Strangers may make topics that come and go while the store is away."""
     async with h.running(a=1):

@@ -214,17 +214,23 @@ def working(kind: TaskType) -> Pool:
     return Pool("p", resources={"r": Resource(limits=(limit,), takes={"work": {}})}, types={"work": kind})
 
 
-async def test_a_failed_look_is_logged_and_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def performing(tmp_path: Path) -> tuple[emq.App, Scheduling, list[Task]]:
+    """Return an app, its pools, and the tasks of pool "p" that it has done."""
     app = emq.App(f"sqlite:///{tmp_path}/emq.db")
     scheduling = Scheduling(app)
-    done: list[str] = []
+    done: list[Task] = []
 
     @scheduling.performer("p")
     async def perform(task: Task, run: Run) -> None:
-        done.append(task.id)
+        done.append(task)
 
+    return app, scheduling, done
+
+
+async def test_a_failed_look_is_logged_and_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, scheduling, done = performing(tmp_path)
     failures = 2
     save = snapshots.Snapshots.save
 
@@ -251,13 +257,8 @@ async def test_a_failed_look_is_logged_and_repeated(
 async def test_topics_follow_a_change_of_which_a_host_made_one_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    app = emq.App(f"sqlite:///{tmp_path}/emq.db")
-    scheduling = Scheduling(app)
+    app, scheduling, _ = performing(tmp_path)
     adapt, breaks = topics.adapt, list[Exception]()
-
-    @scheduling.performer("p")
-    async def perform(task: Task, run: Run) -> None:
-        return
 
     async def failing(*given: object) -> None:
         if breaks:
@@ -286,14 +287,7 @@ async def test_topics_follow_a_change_of_which_a_host_made_one_half(
 
 
 async def test_a_tenants_topic_that_sleeps_follows_a_change_and_wakes_with_its_next_task(tmp_path: Path) -> None:
-    app = emq.App(f"sqlite:///{tmp_path}/emq.db")
-    scheduling = Scheduling(app)
-    done: list[str] = []
-
-    @scheduling.performer("p")
-    async def perform(task: Task, run: Run) -> None:
-        done.append(task.tenant)
-
+    app, scheduling, done = performing(tmp_path)
     async with app:
         await scheduling.pools.put(working(TaskType()))
         await topics.ensure(app, working(TaskType()), [("work", ""), ("work", "acme")])
@@ -310,5 +304,5 @@ async def test_a_tenants_topic_that_sleeps_follows_a_change_and_wakes_with_its_n
             await until(follows, 60, step_s=0.05)
             assert (await app.catalog.get("p.work.acme")).asleep_s
             await scheduling.submit("p", "work", b"1", tenant="acme")
-            await until(lambda: done == ["acme"])
+            await until(lambda: [task.tenant for task in done] == ["acme"])
             assert not (await app.catalog.get("p.work.acme")).asleep_s
