@@ -23,7 +23,6 @@ from emq.host.letting_go import LettingGo
 from emq.host.ownership import Acquired, Ownership
 from emq.runtime import errors, pace, plurals
 from emq.runtime.clock import Clock
-from emq.runtime.slicing import in_slices
 from emq.runtime.troubles import Complaint, Troubles
 from emq.storage.answers import FAILURES, Failure, unexpected
 
@@ -40,9 +39,6 @@ EARLIEST, LATEST = 0.15, 0.35
 in which it acquires a group, so that the quota holds. So a group that has used its quota of this second loses no start
 if the move ends within the second."""
 
-
-TOLD_AT_ONCE = 2_000
-"""Groups that are noted in one step; then the event loop may run other tasks."""
 
 TOGETHER = 1_000
 """Most groups acquired at a time: many, for few round trips; not all, to spare the event loop and the servers."""
@@ -102,22 +98,21 @@ class Assignments:
     async def follow(self) -> None:
         """Receive assignments. Ends by cancellation."""
         async for assignment in self._membership.assignments():
+            # All before the first step that may fail: the cluster waits until what it told is released.
+            if assignment.era != self._target.era:  # what is being acquired belongs to others now, too
+                self._told, self._first, self._refused = {}, {}, {}
+                self._target = Assignment({}, assignment.era)
+            groups = assignment.groups
+            kept = {g: e for g, e in self._first.items() if groups.get(g) == e}
+            self._first = kept | {g: groups[g] for g in assignment.first if g not in self._told}
+            names = groups.keys() if assignment.changed is None else groups.keys() & assignment.changed
+            for group in names - self._told.keys():
+                if self._refused.get(group) != groups[group]:
+                    self._told[group] = groups[group]
             if assignment.era != self._era:
-                self._target = Assignment({}, assignment.era)  # what is being acquired belongs to others now, too
                 await self._ownership.forget_all()
-                self._told.clear()
-                self._first.clear()
-                self._refused.clear()
                 self._era = assignment.era
             self._target = assignment
-            kept = {g: e for g, e in self._first.items() if assignment.groups.get(g) == e}
-            self._first = kept | {g: assignment.groups[g] for g in assignment.first if g not in self._told}
-            await asyncio.sleep(0)
-            names = assignment.groups if assignment.changed is None else assignment.changed
-            async for group in in_slices(names, TOLD_AT_ONCE):
-                epoch = assignment.groups.get(group)
-                if epoch is not None and self._refused.get(group) != epoch:
-                    self._told.setdefault(group, epoch)
             self._touch(assignment.changed)
 
     async def carry_out(self) -> None:

@@ -77,8 +77,8 @@ class Host:
     @contextlib.asynccontextmanager
     async def running(self, **groups: int) -> AsyncIterator[None]:
         """Run; the block begins when the host owns these groups."""
-        carry_out = Guard().keep("allocation", self.assignments.carry_out)
-        tasks = [asyncio.create_task(self.assignments.follow()), asyncio.create_task(carry_out)]
+        loops = {"membership": self.assignments.follow, "allocation": self.assignments.carry_out}
+        tasks = Guard().start(loops)
         try:
             if groups:
                 self.assign(**groups)
@@ -454,3 +454,16 @@ async def test_a_host_is_not_ready_before_its_first_assignment_however_late_that
         assert not h.assignments.ready.is_set()
         h.assign()
         await asyncio.wait_for(h.assignments.ready.wait(), 1)
+
+
+async def test_what_was_told_just_before_an_error_is_released_when_it_is_taken_away(h: Host) -> None:
+    """The cluster counts a group as taken once it has told it, and gives it to nobody else before it is released."""
+    forget_all = mock.AsyncMock(side_effect=[ValueError("unforeseen"), None])
+    async with h.running(a=1):
+        with mock.patch.object(h, "forget_all", forget_all):
+            h.groups.clear()
+            h.assign(1, b=2)
+            await until(lambda: forget_all.await_count == 1, 10)
+            h.assign(1)
+            await until(lambda: "released b" in h.told, 10)
+    assert "released a" not in h.told, "it was of an earlier era"
