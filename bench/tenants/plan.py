@@ -85,8 +85,8 @@ def planned(
 
 
 async def run(stage: Stage, *, tenants: int, families: int, hosts: int, patience: float) -> dict[str, Any]:
-    load = buckets.load_of(tenants * family.QPS / families)
-    quotas = {name: load for number in range(families) for name in buckets.names_of(f"family{number}.*")}
+    each = tenants * family.QPS / families / buckets.BUCKETS  # as if all were awake
+    quotas = {name: each for number in range(families) for name in buckets.names_of(f"family{number}.*")}
     members = {f"host-{number:04}": member(f"host-{number:04}", number) for number in range(hosts)}
     stage.say(f"planning {plurals.count(len(quotas), 'bucket')} on {plurals.count(hosts, 'host')}")
     full = planned(quotas, members, None, BEGIN_US)

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Set
 
 from emq.allocation.fenced_groups import FENCED_S, FencedGroups
+from emq.allocation.grounds import GROUNDS, Grounds
 from emq.allocation.membership import Assignment, Membership, PlanInForce
-from emq.allocation.plan.units import NO_UNITS, Units
 from emq.runtime import errors
 from emq.runtime.clock import Clock
 from emq.topics.buckets import is_bucket
@@ -80,9 +80,9 @@ class BucketMembership:
     async def join(self) -> None:
         await self._inner.join()
 
-    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, units: Units = NO_UNITS) -> None:
+    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, grounds: Grounds = GROUNDS) -> None:
         """Tell the cluster the quotas of all buckets, and of all groups of no bucket; see `Membership.offer`."""
-        await self._inner.offer(quotas, catalog, units)
+        await self._inner.offer(quotas, catalog, grounds)
 
     def place(self, moved: Mapping[str, str | None]) -> None:
         """Take the buckets of groups that are new in the catalog; None for a group that is gone."""

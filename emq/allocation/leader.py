@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from emq.allocation import published_plan, records
+from emq.allocation.bucket_loads import BucketLoads
+from emq.allocation.grounds import GROUNDS, Grounds
 from emq.allocation.membership import Seat
 from emq.allocation.plan import drafting, handler_sets, plan
 from emq.allocation.plan.drafting import DROPPED, NO_HOSTS, Previous
-from emq.allocation.plan.units import NO_UNITS, Units
+from emq.allocation.plan.units import Units
 from emq.allocation.records import Entry, Order, Pointer, Record, Running
 from emq.allocation.tree import protocol
 from emq.allocation.watched_records import WatchedRecords
@@ -38,6 +40,10 @@ FOREIGN_S = 10.0
 
 SURE_S = 30.0
 """Seconds after which a leader reads all records again, in case a watch was lost."""
+
+LOOK_S = 30.0
+PLANS_A_LOOK = 100
+"""Least time between two looks at what buckets do, in rounds like the last: so these plans cost 1 % of the CPU."""
 
 TOGETHER = 100
 """Number of nodes written at a time."""
@@ -94,7 +100,9 @@ class Leader:
         self._changed = asyncio.Event()
         self._candidate = ""
         self._quotas: Mapping[str, float] | None = None
-        self._units = NO_UNITS
+        self._grounds = GROUNDS
+        self._loads = BucketLoads()
+        self._look_at_s = self._round_s = 0.0
         self._offers = 0
         self._catalog = 0
         self._behind_since: float | None = None
@@ -110,9 +118,9 @@ class Leader:
         self.leading = False
         self.plans = 0
 
-    def offer(self, quotas: Mapping[str, float], catalog: int, units: Units = NO_UNITS) -> None:
-        """Take the groups of version `catalog` of the catalog, with their quotas and units, for the next plan."""
-        self._quotas, self._catalog, self._units = quotas, catalog, units
+    def offer(self, quotas: Mapping[str, float], catalog: int, grounds: Grounds = GROUNDS) -> None:
+        """Take the groups of version `catalog` of the catalog for the next plan; see `Membership.offer`."""
+        self._quotas, self._catalog, self._grounds = quotas, catalog, grounds
         self._offers += 1
         self._changed.set()
 
@@ -125,7 +133,7 @@ class Leader:
     async def lead(self) -> None:
         """Stand for election, and plan while elected. Ends by cancellation."""
         loop = asyncio.get_running_loop()
-        offers, round_s = 0, 0.0
+        offers = 0
         while True:
             self._changed.clear()
             try:
@@ -133,13 +141,13 @@ class Leader:
                 if self.leading:
                     offers, began_s = self._offers, loop.time()
                     await self._round()
-                    round_s = loop.time() - began_s
+                    self._round_s = loop.time() - began_s
                     self._complaint.over()
                     self._unable_since = None
                 # A leader checks every few seconds whether it can still plan; the others check whether the one before
                 # them is still there, in case a watch was lost.
                 await pace.wait(self._changed, RESIGN_S)
-                is_pressing = self._offers > offers and round_s < OFFER_DEBOUNCE_S
+                is_pressing = self._offers > offers and self._round_s < OFFER_DEBOUNCE_S
                 await asyncio.sleep(self._debounce_s(is_pressing))
             except (errors.ClusterUnavailable, errors.DatabaseUnavailable) as exc:
                 self._in_force = None
@@ -183,6 +191,7 @@ class Leader:
             if not self.leading:
                 log.info("host %s leads the cluster", self._host)
                 self._in_force, self._done, self._swept, self._unable_since = None, None, False, None
+                self._loads = BucketLoads()
                 self._leading_since = self._clock.now()
             return True
         if await self._tree.read(f"{self._paths.leader}/{names[place - 1]}", self._changed.set) is None:
@@ -228,8 +237,12 @@ class Leader:
         weights = drafting.shares(members, orders)
         fenced = {h: m.fenced for h, m in members.items() if m.fenced}
         serves = {h: m.serves for h, m in members.items()}
-        asked = (weights, {h: m.incarnation for h, m in members.items()}, fenced, serves, self._offers, catalog)
-        if quotas is None or asked == self._done or not members:
+        if quotas is None or not members:
+            return
+        self._look()
+        loads = self._loads.changes
+        asked = (weights, {h: m.incarnation for h, m in members.items()}, fenced, serves, self._offers, catalog, loads)
+        if asked == self._done:
             return
         if self._in_force is None:
             self._in_force = await self._read()
@@ -240,10 +253,17 @@ class Leader:
         former = 0 if previous is None else len(previous.places) + len(previous.dropped)
         groups = max(len(quotas), former)  # a deletion of thousands is no small change
         is_large = groups >= MANY_GROUPS or groups * len(weights) >= LARGE
-        made, owner, differs = await _beside(is_large, planned, quotas, self._units, weights, members, previous)
+        loaded = self._loads.added_to(quotas)
+        made, owner, differs = await _beside(is_large, planned, loaded, self._grounds.units, weights, members, previous)
         if differs or record is None or record.catalog != catalog:
             await self._publish(owner, made, members, catalog, is_large)
         self._done = asked
+
+    def _look(self) -> None:
+        """See what buckets do, each half a minute, or less often where a plan takes long."""
+        if (now_s := asyncio.get_running_loop().time()) >= self._look_at_s:
+            self._loads.look(self._grounds.awake)
+            self._look_at_s = now_s + max(LOOK_S, PLANS_A_LOOK * self._round_s)
 
     def _is_behind(self, record: Record) -> bool:
         """Return whether to wait, because the catalog here is older than the catalog of the plan in force."""

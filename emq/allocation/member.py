@@ -15,13 +15,13 @@ from typing import Protocol
 from emq.allocation import other_members, published_plan, records
 from emq.allocation.announcement import Announcement
 from emq.allocation.fenced_groups import MAX_NAMED_BYTES, FencedGroups, named, size_of
+from emq.allocation.grounds import GROUNDS, Grounds
 from emq.allocation.handoff import Handoff
 from emq.allocation.heartbeat import BEATS, Heartbeat
 from emq.allocation.leader import Leader
 from emq.allocation.membership import Assignment, AssignmentStream, PlanInForce, Seat
 from emq.allocation.other_members import OtherMembers
 from emq.allocation.plan.drafting import NO_HOSTS
-from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.published_plan import OwnList
 from emq.allocation.records import Former, Record, Running
 from emq.allocation.strangers import Closing, Strangers, none_closing
@@ -166,14 +166,14 @@ class ClusterMembership:
         for task in self._tasks:
             task.add_done_callback(self.stream.end)
 
-    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, units: Units = NO_UNITS) -> None:
+    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, grounds: Grounds = GROUNDS) -> None:
         gone = [group for group in self._offered if group not in quotas]
         async for group in in_slices(gone, 1_000):  # a deleted group that comes back has new, empty queues
             if (epoch := self._handoff.renew(group)) is not None:
                 self._fenced.ask(group, epoch, self._clock.now())
                 self._changed.set()
         self._offered = quotas
-        self._leader.offer(quotas, catalog, units)
+        self._leader.offer(quotas, catalog, grounds)
 
     async def assignments(self) -> AsyncIterator[Assignment]:
         async for told in self.stream.tell():

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, KeysView, Mapping, Set
 from typing import NamedTuple, Protocol
 
-from emq.allocation.plan.units import NO_UNITS, Units
+from emq.allocation.grounds import GROUNDS, Grounds
 from emq.allocation.tree.protocol import Tree
 from emq.runtime.clock import Clock
 from emq.runtime.lease import Lease
@@ -137,7 +137,7 @@ class Membership(Protocol):
     async def join(self) -> None:
         """Become a member. Raises `HostConflict` if another host has the name."""
 
-    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, units: Units = NO_UNITS) -> None:
+    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, grounds: Grounds = GROUNDS) -> None:
         """Tell the cluster the groups of version `catalog` of the catalog, with their quotas.
 
         Every member may call this; only the leader's offer counts.
@@ -145,7 +145,7 @@ class Membership(Protocol):
         Args:
             quotas: group to its quota, in starts a second.
             catalog: version of the catalog.
-            units: topic to its unit, whose groups must be on one host, for topics that share a budget.
+            grounds: what else the plan goes by.
         """
 
     def assignments(self) -> AsyncIterator[Assignment]:
@@ -215,7 +215,7 @@ class LoneMembership:
             self.leads = True
             await self._assign(tell=False)
 
-    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, units: Units = NO_UNITS) -> None:
+    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, grounds: Grounds = GROUNDS) -> None:
         async with self._lock:
             self._offered = dict.fromkeys(quotas)
             await self._assign(tell=True)  # the host hears of every offer, also of none

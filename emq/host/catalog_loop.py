@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 import sqlalchemy as sa
 
 from emq.allocation.bucket_membership import BucketMembership
+from emq.allocation.grounds import Grounds
 from emq.database import levels
 from emq.database.database import QUICK_S, read_values
 from emq.groups.owned import OwnedGroup
@@ -144,5 +145,6 @@ class CatalogLoop:
         moved, self._quotas.moved = self._quotas.moved, {}
         self._membership.place(moved)
         if self._quotas.is_new:
-            await self._membership.offer(self._quotas.all(), version, self._quotas.units())
+            quotas = self._quotas
+            await self._membership.offer(quotas.all(), version, Grounds(quotas.units(), quotas.awake))
             self._quotas.is_new = False

@@ -23,6 +23,7 @@ class GroupQuotas:
 
     Attributes:
         is_new: whether there is another offer to make than the last one.
+        awake: bucket to the sum of its groups' quotas, in starts a second; always up to date. Waking is no new offer.
         moved: group to its bucket, for groups that came to it since the caller last cleared this; None for those gone.
     """
 
@@ -32,9 +33,9 @@ class GroupQuotas:
         self._quotas: dict[str, float] = {}
         self._buckets: dict[str, tuple[str, float]] = {}  # group to its bucket and its load
         self._counts: Mapping[str, int] = {}  # family to its number of buckets
-        self._families: dict[str, float] = {}  # family to the load of its groups
         self._sharing: set[str] = set()
         self.moved: dict[str, str | None] = {}
+        self.awake: dict[str, float] = {}
         self.is_new = True
 
     def forget(self, names: Iterable[str]) -> None:
@@ -48,7 +49,6 @@ class GroupQuotas:
         """Compute the quotas of new and changed topics again; `families` has each family's number of buckets."""
         if families != self._counts:
             self._counts = families
-            self._families = {family: self._families.get(family, 0.0) for family in families}
             self.is_new = True
         async for topic in in_slices(changed):
             for index in range(topic.groups, self._known.get(topic.name, 0)):
@@ -67,12 +67,11 @@ class GroupQuotas:
     def all(self) -> dict[str, float]:
         """Return the quotas of all buckets, and of all groups of no bucket, by their names; in starts a second.
 
-        Groups of topics below a budget have 0: the budget's own groups have its whole qps.
+        Groups of topics below a budget have 0: the budget's own groups have its whole qps. All buckets have the same.
         """
         quotas = dict(self._quotas)
         for family, count in self._counts.items():
-            names = buckets.names_of(family, count)
-            quotas |= dict.fromkeys(names, buckets.load_of(self._families[family], count))
+            quotas |= dict.fromkeys(buckets.names_of(family, count), buckets.LEAST_LOAD)
         return quotas
 
     def units(self) -> dict[str, str]:
@@ -107,8 +106,7 @@ class GroupQuotas:
             self._count(bucket, -load)
 
     def _count(self, bucket: str, load: float) -> None:
-        family = buckets.family_of(bucket)
-        if load and family is not None and family in self._families:
-            before, count = self._families[family], self._counts[family]
-            self._families[family] = after = before + load
-            self.is_new = self.is_new or buckets.load_of(after, count) != buckets.load_of(before, count)
+        if (after := self.awake.get(bucket, 0.0) + load) >= buckets.LEAST_LOAD:
+            self.awake[bucket] = after
+        else:
+            self.awake.pop(bucket, None)

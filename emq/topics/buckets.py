@@ -11,7 +11,6 @@ nor those of topics with `TopicOptions.buckets` 0.
 from __future__ import annotations
 
 import functools
-import math
 import zlib
 from collections.abc import Mapping, Sequence
 
@@ -22,6 +21,7 @@ BUCKETS = 1_024
 """Buckets of a family that does not say it: many for each host, so that they can be shared out evenly."""
 
 LEAST_LOAD = 2.0**-10
+"""Load of a bucket in which no topic is awake, in starts a second: little, but all hosts get as many such buckets."""
 
 _MARK = "*/bucket/"
 """In names of buckets, and in no name of a group: names of topics have no slash."""
@@ -61,12 +61,3 @@ def bucket_of(topic: Topic, index: int, topics: Mapping[str, Topic]) -> str | No
     group = root.group(0) if root.shared_s or root is not topic else topic.group(index)
     names = names_of(root.family, root.options.buckets)
     return names[zlib.crc32(group.encode()) % len(names)]
-
-
-def load_of(family_qps: float, count: int = BUCKETS) -> float:
-    """Return the load that each bucket of a family stands for, in starts a second.
-
-    All the same, and in steps of a fifth: if each topic that wakes changed its bucket's load, it would move others.
-    """
-    share = family_qps / max(1, count)
-    return max(LEAST_LOAD, 2.0 ** (round(4 * math.log2(share)) / 4)) if share > 0 else LEAST_LOAD

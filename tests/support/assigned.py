@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from emq.allocation.grounds import GROUNDS, Grounds
 from emq.allocation.membership import Assignment
 from support.local_cluster import LocalMembership
 
@@ -40,9 +41,7 @@ class Assigned(LocalMembership):
     async def join(self) -> None:
         self.stream.assign(Assignment(dict(self._groups)))
 
-    async def offer(
-        self, quotas: Mapping[str, float], catalog: int = 0, units: Mapping[str, str] | None = None
-    ) -> None:
+    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, grounds: Grounds = GROUNDS) -> None:
         """Nothing new."""
 
     async def released(self, groups: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, KeysView, Mapping
 
+from emq.allocation.grounds import GROUNDS, Grounds
 from emq.allocation.membership import Assignment, AssignmentStream, PlanInForce
 from emq.allocation.plan import handler_sets
 from emq.allocation.plan.units import NO_UNITS, Units
@@ -121,8 +122,8 @@ class LocalMembership:
     async def join(self) -> None:
         await self._cluster.change(joining=self)
 
-    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, units: Units = NO_UNITS) -> None:
-        await self._cluster.change(quotas=quotas, units=units)
+    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, grounds: Grounds = GROUNDS) -> None:
+        await self._cluster.change(quotas=quotas, units=grounds.units)
 
     async def assignments(self) -> AsyncIterator[Assignment]:
         async for told in self.stream.tell():

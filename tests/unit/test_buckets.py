@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import pytest
@@ -67,15 +68,6 @@ def test_names_tell_buckets_from_groups_and_name_their_family() -> None:
         assert (buckets.is_bucket(group), buckets.family_of(group)) == (False, None)
 
 
-@pytest.mark.parametrize(
-    ("family_qps", "load"),
-    [(0, 2**-10), (1, 2**-10), (1.1, 2**-9.75), (1_000, 1), (1_024, 1), (1_200, 2**0.25), (30_000, 2**4.75)],
-)
-def test_the_load_of_a_bucket_is_its_share_in_steps_of_a_fifth(family_qps: float, load: float) -> None:
-    assert buckets.load_of(family_qps) == load
-    assert buckets.load_of(family_qps / 16, 64) == load
-
-
 # ----------------------------------------------------------------------------------------------------------- the quotas
 
 
@@ -108,13 +100,11 @@ class Catalog:
         """Return the quotas of groups that are in no bucket."""
         return {name: quota for name, quota in self.quotas.all().items() if not buckets.is_bucket(name)}
 
-    def loads(self) -> dict[str, set[float]]:
-        """Return the loads of the buckets of each family."""
-        found: dict[str, set[float]] = {}
-        for name, load in self.quotas.all().items():
-            if (family := buckets.family_of(name)) is not None:
-                found.setdefault(family, set()).add(load)
-        return found
+    def families(self) -> set[str]:
+        """Return the families whose buckets are offered, each of which has the least load."""
+        found = {name: load for name, load in self.quotas.all().items() if buckets.is_bucket(name)}
+        assert {*found.values()} <= {buckets.LEAST_LOAD}
+        return {str(buckets.family_of(name)) for name in found}
 
 
 def placed(name: str, groups: int = 1, family: str = "f.*") -> dict[str, str | None]:
@@ -135,7 +125,7 @@ async def catalog() -> Catalog:
 async def test_all_buckets_of_each_family_are_offered_and_groups_of_no_bucket_by_themselves(catalog: Catalog) -> None:
     assert catalog.alone() == {"plain/0": 50, "plain/1": 50}
     assert len(catalog.quotas.all()) == 2 + 2 * buckets.BUCKETS
-    assert catalog.loads() == {"f.*": {buckets.LEAST_LOAD}, "g.*": {buckets.LEAST_LOAD}}
+    assert catalog.families() == {"f.*", "g.*"}
 
 
 async def test_a_change_of_a_group_of_no_bucket_is_offered(catalog: Catalog) -> None:
@@ -158,17 +148,16 @@ async def test_a_topic_of_a_family_moves_into_its_buckets_and_changes_no_offer(c
     assert catalog.alone() == {"plain/0": 50, "plain/1": 50}
 
 
-async def test_the_load_of_a_family_changes_the_offer_only_by_steps_of_a_fifth(catalog: Catalog) -> None:
-    await catalog.change(*(topic(f"f.{i}", 50, family="f.*") for i in range(19)))  # 950 / 1,024
-    assert (catalog.offers(), catalog.loads()) == (True, {"f.*": {1.0}, "g.*": {buckets.LEAST_LOAD}})
-    await catalog.change(*(topic(f"f.{i}", 50, family="f.*") for i in range(19, 22)))  # 1,100 / 1,024
-    assert (catalog.offers(), catalog.loads()["f.*"]) == (False, {1.0})
-    await catalog.change(topic("f.22", 50, family="f.*"))
-    assert (catalog.offers(), catalog.loads()["f.*"]) == (True, {2**0.25})
-    await catalog.change(topic("f.22", 10, family="f.*"))
-    assert (catalog.offers(), catalog.loads()["f.*"]) == (True, {1.0}), "one of its topics was given less"
-    await catalog.change(gone=tuple(f"f.{i}" for i in range(23)))
-    assert (catalog.offers(), catalog.loads()["f.*"]) == (True, {buckets.LEAST_LOAD})
+async def test_what_is_awake_in_a_bucket_follows_its_topics_without_an_offer(catalog: Catalog) -> None:
+    await catalog.change(*(topic(f"f.{i}", 50, family="f.*") for i in range(2_000)))
+    expected = collections.Counter(bucket for i in range(2_000) for bucket in placed(f"f.{i}").values())
+    assert catalog.quotas.awake == {bucket: 50 * count for bucket, count in expected.items()}
+    assert max(expected.values()) > 2, "buckets have several"
+    [bucket] = placed("f.7").values()
+    await catalog.change(topic("f.7", 10, family="f.*"))
+    assert catalog.quotas.awake[bucket] == 50 * expected[bucket] - 40, "it was given less"
+    await catalog.change(gone=tuple(f"f.{i}" for i in range(2_000)))
+    assert (catalog.quotas.awake, catalog.offers()) == ({}, False)
 
 
 async def test_a_topic_that_grows_and_shrinks_moves_the_groups_that_come_and_go(catalog: Catalog) -> None:
@@ -178,10 +167,9 @@ async def test_a_topic_that_grows_and_shrinks_moves_the_groups_that_come_and_go(
     ten = placed("f.a", 10)
     assert catalog.moved() == {group: ten[group] for group in ten if group != "f.a/0"}
     assert len(set(ten.values())) == 10
-    load = catalog.loads()["f.*"]
     await catalog.change(topic("f.a", 50, family="f.*"))
     assert catalog.moved() == {group: None for group in ten if group != "f.a/0"}
-    assert catalog.loads()["f.*"] == {buckets.load_of(50)} != load, "the groups that went took their loads with them"
+    assert catalog.quotas.awake == {ten["f.a/0"]: 50}, "the groups that went took their loads with them"
 
 
 async def test_a_topic_deleted_and_made_again_within_one_look_is_where_it_belongs(catalog: Catalog) -> None:
@@ -193,7 +181,7 @@ async def test_a_topic_deleted_and_made_again_within_one_look_is_where_it_belong
     catalog.offers()
     await catalog.change(topic("f.a", 50), gone=("f.a",))
     assert (catalog.offers(), catalog.moved(), catalog.alone()["f.a/0"]) == (True, {"f.a/0": None}, 50)
-    assert catalog.loads()["f.*"] == {buckets.LEAST_LOAD}
+    assert catalog.quotas.awake == {}
     await catalog.change(topic("f.a", 50, family="f.*"), gone=("f.a",))
     assert (catalog.offers(), catalog.moved()) == (True, placed("f.a"))
     assert "f.a/0" not in catalog.alone()
@@ -215,17 +203,13 @@ async def test_the_buckets_of_families_that_come_and_go_are_offered_and_no_longe
     await catalog.change(families=("g.*", "f.*"))
     assert not catalog.offers(), "in another order"
     await catalog.change(families=("f.*",))
-    assert (catalog.offers(), {*catalog.loads()}) == (True, {"f.*"})
+    assert (catalog.offers(), catalog.families()) == (True, {"f.*"})
     await catalog.change(families=("f.*", "h.*"))
-    assert (catalog.offers(), {*catalog.loads()}) == (True, {"f.*", "h.*"})
+    assert (catalog.offers(), catalog.families()) == (True, {"f.*", "h.*"})
     await catalog.change(topic("h.a", 1_000, family="h.*"), families=("f.*", "h.*"))
-    assert (catalog.offers(), catalog.loads()["h.*"]) == (True, {1.0})
-    await catalog.change(families=("f.*", "g.*", "h.*"))
-    assert catalog.loads()["h.*"] == {1.0}
+    assert (catalog.offers(), sum(catalog.quotas.awake.values())) == (False, 1_000)
     await catalog.change(gone=("h.a",), families=("f.*",))
-    assert (catalog.offers(), {*catalog.loads()}) == (True, {"f.*"})
-    await catalog.change(families=("f.*", "h.*"))
-    assert catalog.loads()["h.*"] == {buckets.LEAST_LOAD}, "nothing is left of the former one"
+    assert (catalog.offers(), catalog.families(), catalog.quotas.awake) == (True, {"f.*"}, {})
 
 
 async def test_units_name_the_topics_of_budgets_that_are_in_no_bucket(catalog: Catalog) -> None:

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from emq.allocation import records
+from emq.allocation.grounds import Grounds
 from emq.allocation.heartbeat import LEASE_SHARE
 from emq.allocation.plan import plan
 from emq.allocation.records import Order, Running
@@ -434,7 +435,7 @@ async def test_the_groups_of_a_unit_are_on_one_host() -> None:
         unit = {f"tenant/{i}": 10.0 if i == 0 else 0.0 for i in range(6)}
         offered = {**quotas(14), **unit}
         for member in cluster.members.values():
-            await member.membership.offer(offered, 2, {"tenant": "tenant"})
+            await member.membership.offer(offered, 2, Grounds({"tenant": "tenant"}))
         await cluster.settled(20)
         [host] = {cluster.owners[group] for group in unit}
         await cluster.members[host].end()

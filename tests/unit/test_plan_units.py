@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from emq.allocation.grounds import Grounds
 from emq.allocation.plan import handler_sets
 from emq.allocation.plan.handler_sets import plan_for
 from emq.allocation.plan.plan import PlacementReason, Plan, plan
@@ -195,7 +196,7 @@ async def test_hosts_in_one_process_share_units_as_those_of_a_cluster_do() -> No
     members = [cluster.member(host) for host in "abc"]
     for member in members:
         await member.join()
-    await members[0].offer(forecast.quotas_of(topics.values()), 1, units_of(topics))
+    await members[0].offer(forecast.quotas_of(topics.values()), 1, Grounds(units_of(topics)))
     owner = {}
     for member in members:
         async for assignment in member.assignments():

@@ -130,7 +130,7 @@ async def view_of(
         forecast.quotas_of(topics),
         catalog,
         [*hosts],
-        loads=placed.all(),
+        loads=placed.all() | placed.awake,
         units=placed.units(),
         contents=BucketContents({group: bucket for group, bucket in placed.moved.items() if bucket is not None}),
         families=families,

@@ -154,8 +154,8 @@ class Levelling:
         if self._taker(host, groups[0], limit) is None:  # then nobody takes a larger one
             return []
         excess = loads.load[host] - SHED * loads.shares[host]
-        enough = next((i for i, group in enumerate(groups) if loads.demand[group] >= excess), len(groups) - 1)
-        moves = ((group, self._taker(host, group, limit)) for group in reversed(groups[: enough + 1]))
+        enough = min(bisect.bisect_left(groups, excess, key=loads.demand.__getitem__), len(groups) - 1)
+        moves = ((groups[i], self._taker(host, groups[i], limit)) for i in range(enough, -1, -1))
         return next([(group, to)] for group, to in moves if to is not None)
 
     def _taker(self, host: str, group: str, limit: float) -> str | None:

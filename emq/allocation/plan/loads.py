@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterable, Mapping
 
@@ -26,6 +27,7 @@ class Loads:
         self.owner: dict[str, str] = {}
         self.load = dict.fromkeys(shares, 0)
         self._groups: dict[str, set[str]] = {host: set() for host in shares}
+        self._in_order: dict[str, list[str]] = {}  # of hosts whose groups somebody asked for
 
     def put(self, group: str, host: str) -> None:
         """Give the group to the host; take it from its former host."""
@@ -33,13 +35,22 @@ class Loads:
         if before is not None:
             self.load[before] -= self.demand[group]
             self._groups[before].discard(group)
+            if (groups := self._in_order.get(before)) is not None:
+                del groups[bisect.bisect_left(groups, self._rank(group), key=self._rank)]
         self.owner[group] = host
         self.load[host] += self.demand[group]
         self._groups[host].add(group)
+        if (groups := self._in_order.get(host)) is not None:
+            bisect.insort(groups, group, key=self._rank)
 
     def by_demand(self, host: str) -> list[str]:
-        """Return the host's groups, the smallest first."""
-        return sorted(self._groups[host], key=lambda group: (self.demand[group], group))
+        """Return the host's groups, the smallest first. The list follows each `put`, so that no move sorts again."""
+        if host not in self._in_order:
+            self._in_order[host] = sorted(self._groups[host], key=self._rank)
+        return self._in_order[host]
+
+    def _rank(self, group: str) -> tuple[int, str]:
+        return self.demand[group], group
 
     def ratio(self, host: str) -> float:
         """Return the host's load over its fair share."""

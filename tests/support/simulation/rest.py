@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from emq.groups.owned import OwnedGroup
+from emq.topics.buckets import is_bucket
 
 if TYPE_CHECKING:
     from support.simulation.cluster import Cluster
@@ -92,6 +93,15 @@ def _loops(member: Member) -> Iterator[tuple[str, str]]:
 # ------------------------------------------------------------------------------------------------------------- balance
 
 
+def _loads_of_buckets(cluster: Cluster) -> dict[str, float]:
+    """Return the loads of all buckets, as the leader of the cluster measured them last."""
+    leaders = [member.membership._leader for member in cluster.alive if member.membership.leads]
+    quotas = leaders[0]._quotas if leaders else None
+    if quotas is None:
+        return {}
+    return {name: load for name, load in leaders[0]._loads.added_to(quotas).items() if is_bucket(name)}
+
+
 def unbalanced(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
     """Every group has one owner, and no host more than its share, as far as whole groups allow.
 
@@ -99,6 +109,7 @@ def unbalanced(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
     """
     loads: dict[str, float] = {}
     quotas: dict[str, float] = {}
+    of_buckets = _loads_of_buckets(cluster)
     owners: dict[str, list[str]] = {}
     of_unit: dict[str, list[str]] = {}  # a seed has one unit
     for member in cluster.alive:
@@ -106,13 +117,16 @@ def unbalanced(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
             topic = group.owner.topic
             # The groups of a unit are one for the plan, with the qps of its root.
             quotas[group.name] = topic.qps if topic.shared_s else group.quota
-            if topic.options.budget is not None:
+            if topic.options.budget is not None or topic.family:
                 quotas[group.name] = 0.0
             owners.setdefault(group.name, []).append(member.life)
-            counted = group.quota if topic.options.budget is None else 0.0
+            counted = group.quota if topic.options.budget is None and not topic.family else 0.0
             loads[member.name] = loads.get(member.name, 0.0) + counted
             if topic.shared_s or topic.options.budget is not None:
                 of_unit.setdefault(member.life, []).append(group.name)
+        for bucket in of_buckets.keys() & member.membership.given():
+            quotas[bucket] = of_buckets[bucket]
+            loads[member.name] = loads.get(member.name, 0.0) + of_buckets[bucket]
     for group_name, lives in owners.items():
         if len(lives) > 1:
             yield "O", group_name, f"at rest {' and '.join(lives)} own it"

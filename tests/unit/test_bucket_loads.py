@@ -1,0 +1,135 @@
+"""The plan goes by what buckets do, and not by each topic that wakes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from emq.allocation.bucket_loads import BucketLoads
+from emq.allocation.grounds import Grounds
+from emq.allocation.leader import LOOK_S
+from emq.topics.buckets import LEAST_LOAD, names_of
+from support.members import Cluster, Member
+from support.virtual import virtual
+
+pytestmark = virtual
+
+FAMILY = names_of("f.*", 256)
+
+
+def loads(seen: BucketLoads) -> dict[str, float]:
+    """Return the loads of all buckets, without those that do nothing."""
+    added = seen.added_to(dict.fromkeys(FAMILY, LEAST_LOAD))
+    return {bucket: load - LEAST_LOAD for bucket, load in added.items() if load > LEAST_LOAD}
+
+
+def test_the_first_look_counts_whole_and_each_later_one_in_part() -> None:
+    seen, busy, other = BucketLoads(), FAMILY[3], FAMILY[4]
+    seen.look({busy: 50.0})
+    assert loads(seen) == pytest.approx({busy: 50})
+    for _ in range(20):
+        seen.look({busy: 50.0})
+    assert (loads(seen), seen.changes) == (pytest.approx({busy: 50}), 1)
+    seen.look({other: 100.0})
+    assert loads(seen) == pytest.approx({busy: 45, other: 10})
+    for _ in range(60):
+        seen.look({other: 100.0})
+    assert loads(seen)[other] == pytest.approx(100, rel=0.01)
+    assert loads(seen)[busy] < 0.1
+
+
+def test_what_ended_long_ago_leaves_nothing_behind() -> None:
+    seen = BucketLoads()
+    seen.look(dict.fromkeys(FAMILY, 50.0))
+    for _ in range(120):
+        seen.look({})
+    assert loads(seen) == {}
+    changes = seen.changes
+    seen.look({})
+    assert seen.changes == changes
+
+
+def test_a_bucket_of_a_family_that_was_deleted_is_not_planned() -> None:
+    seen = BucketLoads()
+    seen.look({FAMILY[0]: 50.0, FAMILY[1]: 50.0})
+    assert seen.added_to({FAMILY[1]: LEAST_LOAD, "alone/0": 3.0}) == {FAMILY[1]: 50 + LEAST_LOAD, "alone/0": 3.0}
+
+
+class Family:
+    """Two hosts that share a family.
+
+    Attributes:
+        awake: bucket to the load of its topics that are awake; a test changes it.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.awake: dict[str, float] = {}
+        self.cluster = cluster
+        quotas = dict.fromkeys(FAMILY, LEAST_LOAD)
+        self.hosts = [Member(cluster, name, quotas) for name in ("a", "b")]
+
+    async def offer(self) -> None:
+        for host in self.hosts:
+            await host.membership.offer(host.quotas, 1, Grounds(awake=self.awake))
+
+    def wake(self, host: Member, count: int, load: float) -> None:
+        """Let topics be awake in so many of a host's buckets, and in no others."""
+        self.awake.clear()
+        self.awake.update(dict.fromkeys(sorted(host.held)[:count], load))
+
+    def shares(self) -> list[float]:
+        """Return the load of what is awake on each host."""
+        return [sum(self.awake.get(bucket, 0.0) for bucket in host.held) for host in self.hosts]
+
+    async def plan(self) -> int:
+        return (await self.cluster.record()).generation
+
+
+@pytest.fixture
+async def family() -> AsyncIterator[Family]:
+    made = Family(Cluster())
+    async with made.hosts[0], made.hosts[1]:
+        await made.offer()
+        await made.cluster.settled(len(FAMILY))
+        yield made
+
+
+async def test_buckets_that_do_much_are_shared_out_though_each_host_has_as_many(family: Family) -> None:
+    a, b = family.hosts
+    assert min(len(a.held), len(b.held)) > 0.4 * len(FAMILY)
+    family.wake(a, 20, 50.0)
+    assert family.shares() == [1_000, 0]
+    await asyncio.sleep(2 * LOOK_S)
+    await family.cluster.settled(len(FAMILY))
+    assert max(family.shares()) <= 1.1 * 500
+
+
+async def test_a_topic_that_wakes_and_sleeps_between_two_looks_changes_no_plan(family: Family) -> None:
+    before = await family.plan()
+    for host in 10 * family.hosts:
+        family.wake(host, 1, 50.0)
+        await asyncio.sleep(1.0)
+        family.awake.clear()
+    await asyncio.sleep(2 * LOOK_S)
+    assert await family.plan() == before
+
+
+async def test_topics_that_come_and_go_all_over_the_family_move_next_to_nothing(family: Family) -> None:
+    """Of 40 topics awake at any time, nine of ten are others at each look."""
+    seed = random.Random(1)
+    before, moves = family.cluster.owners, 0
+    for _ in range(40):
+        for bucket in [*family.awake]:
+            if seed.random() < 0.9:
+                del family.awake[bucket]
+        while len(family.awake) < 40:
+            family.awake[seed.choice(FAMILY)] = 50.0
+        await asyncio.sleep(LOOK_S)
+        await family.cluster.settled(len(FAMILY))
+        after = family.cluster.owners
+        moves += sum(host != before[bucket] for bucket, host in after.items())
+        before = after
+    assert moves < len(FAMILY) / 10
