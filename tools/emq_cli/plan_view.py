@@ -199,8 +199,7 @@ def explanation(view: View, known: DatabaseView, group: str) -> list[str]:
     if entry == group:
         return _explained(view, known, entry)
     return [
-        f"{group} is in bucket {entry}. A bucket goes to one host with all groups in it, and counts like the others of "
-        "its family.",
+        f"{group} is in bucket {entry}. A bucket goes to one host with all groups in it.",
         *_explained(view, known, entry),
     ]
 
