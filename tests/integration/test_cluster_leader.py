@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import emq_servers as servers
-from emq.allocation import cluster_view, records
+from emq.allocation import records
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
 from emq.allocation.records import Record
 from emq.allocation.tree.protocol import Tree
+from emq_trace import cluster_view
 from support import cluster
 from support.cluster import Cluster
 from support.cluster_process import HostProcess

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import emq_servers as servers
-from emq.allocation import cluster_view, zookeeper
+from emq.allocation import zookeeper
 from emq.allocation.tree.database import DatabaseTree
 from emq.runtime import errors, settings
+from emq_trace import cluster_view
 from support import emq_shell
 from support.emq_shell import Shell
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from emq.allocation import cluster_view
 from emq.allocation.tree.protocol import Tree
 from emq.topics.model import Topic, split
 from emq_cli import cluster, forecast, session
 from emq_cli.cluster import DatabaseView
+from emq_trace import cluster_view
 from support import emq_shell
 from support.members import Cluster
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emq.allocation import cluster_view, records
+from emq.allocation import records
 from emq.allocation.records import Order, Running
 from emq.host.statistics import HostStatistics, Rates, Totals
 from emq.observe.snapshots import AgedSnapshot
@@ -17,6 +17,7 @@ from emq.runtime import errors
 from emq.topics.model import Topic
 from emq_cli import cluster, host_view, hosts, orders, plan, plan_view, session
 from emq_cli.cluster import DatabaseView
+from emq_trace import cluster_view
 from support import emq_shell
 from support.cluster_shell import QUOTAS, TOPICS, Shell
 from support.members import Follower

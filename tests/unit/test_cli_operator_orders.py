@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from emq.allocation import cluster_view
 from emq.allocation.records import Order, Paths
 from emq.runtime import errors
 from emq_cli import operator_orders
+from emq_trace import cluster_view
 from support.ensemble import MemoryEnsemble, MemoryTree
 from support.virtual import LoopClock, virtual
 

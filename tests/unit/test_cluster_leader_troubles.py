@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from emq.allocation import cluster_view
 from emq.runtime import errors
 from emq_cli import host_view
 from emq_cli.cluster import DatabaseView
+from emq_trace import cluster_view
 from support.members import PATHS, cluster_of
 from support.virtual import virtual
 from support.waiting import until

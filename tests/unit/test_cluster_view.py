@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from emq.allocation import cluster_view, records
-from emq.allocation.cluster_view import Holding, Owned, View
+from emq.allocation import records
 from emq.allocation.plan.drafting import NOBODY
 from emq.allocation.records import EVERYBODY, Entry, Former, Paths, Pointer, Record, Running
 from emq.runtime import errors
+from emq_trace import cluster_view
+from emq_trace.cluster_view import Holding, Owned, View
 from support.ensemble import MemoryEnsemble, MemoryTree
 from support.members import Cluster, Follower
 from support.virtual import LoopClock, virtual

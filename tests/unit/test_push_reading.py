@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from emq.allocation import cluster_view
 from emq.allocation.records import Entry, Pointer, Record, Running
 from emq.host.statistics import ThrottledTopic, WatchedTopic
 from emq.topics import buckets
@@ -17,6 +16,7 @@ from emq_push.service.lagging import LaggingService, total
 from emq_push.service.reading import DeliveryFilter, ReadingService, ShownDelivery
 from emq_push.service.refusals import Conflict, NotFound
 from emq_push.service.states import State
+from emq_trace import cluster_view
 from support import push_hosts, push_tenant
 from support.push_tenant import ONE_SECOND_US, Tenant, through
 

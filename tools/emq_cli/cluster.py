@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from emq.allocation import cluster_view
 from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.tree.protocol import Tree
 from emq.database import Database, environment_time
@@ -23,6 +22,7 @@ from emq.topics.model import Topic
 from emq_cli import forecast
 from emq_cli.bucket_contents import BucketContents
 from emq_cli.session import Session
+from emq_trace import cluster_view
 
 ALONE = ("memory", "sqlite")
 """Schemes of stores from which one host alone consumes."""

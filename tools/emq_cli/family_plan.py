@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 from rich.console import Group, RenderableType
 
-from emq.allocation.cluster_view import Holding, View
 from emq.allocation.plan.drafting import NOBODY
 from emq.topics import buckets
 from emq_cli import output, plan_view
 from emq_cli.cluster import DatabaseView
+from emq_trace.cluster_view import Holding, View
 
 
 class FamilyRow(msgspec.Struct, frozen=True):

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from rich.console import Group, RenderableType
 
-from emq.allocation.cluster_view import Holding, View
 from emq.allocation.heartbeat import MAX_AHEAD_S
 from emq.allocation.plan.drafting import NOBODY
 from emq.allocation.plan.loads import shares_of
@@ -20,6 +19,7 @@ from emq.runtime import durations
 from emq_cli import output
 from emq_cli.cluster import DatabaseView
 from emq_trace import epochs
+from emq_trace.cluster_view import Holding, View
 
 
 class HostRow(msgspec.Struct, frozen=True):

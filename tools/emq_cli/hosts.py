@@ -44,8 +44,8 @@ async def hosts(
 
     Example: emq hosts --watch
     """
-    from emq.allocation import cluster_view
     from emq_cli import cluster, host_view, refreshing
+    from emq_trace import cluster_view
 
     async with contextlib.AsyncExitStack() as stack:
         tree = None

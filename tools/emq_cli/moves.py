@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Self
 
-from emq.allocation import cluster_view, leader
-from emq.allocation.cluster_view import Holding, View
+from emq.allocation import leader
 from emq.allocation.plan import drafting
 from emq.allocation.plan.drafting import NOBODY, Place, Previous
 from emq.allocation.plan.plan import effective
@@ -16,6 +15,8 @@ from emq.allocation.tree.protocol import Tree
 from emq_cli import output
 from emq_cli.bucket_contents import Amount
 from emq_cli.cluster import DatabaseView
+from emq_trace import cluster_view
+from emq_trace.cluster_view import Holding, View
 
 LOOK_S = 0.2
 
@@ -40,7 +41,7 @@ class Moves:
 
     @classmethod
     async def of(cls, tree: Tree, environment: str, known: DatabaseView) -> Self:
-        """Look at the cluster, before the order. Raises as `emq.allocation.cluster_view.read`."""
+        """Look at the cluster, before the order. Raises as `emq_trace.cluster_view.read`."""
         return cls(tree, await cluster_view.read(tree, environment), known)
 
     def would_leave_nobody(self, host: str, order: Order) -> bool:

@@ -11,8 +11,8 @@ from emq.storage.names import topic_of
 from emq_cli.session import Session
 
 if TYPE_CHECKING:
-    from emq.allocation.cluster_view import View
     from emq_cli.cluster import DatabaseView
+    from emq_trace.cluster_view import View
 
 _PANEL = "Simulation"
 
@@ -92,8 +92,8 @@ async def plan(
         )
         await simulation.run(session, wanted)
         return
-    from emq.allocation import cluster_view as view
     from emq_cli import cluster, plan_view, refreshing
+    from emq_trace import cluster_view as view
 
     async with cluster.tree_of(session) as tree:
         known = await cluster.known(session)

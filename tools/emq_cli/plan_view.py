@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from rich.console import Group, RenderableType
 
-from emq.allocation.cluster_view import Holding, View
 from emq.allocation.plan import units
 from emq.allocation.plan.drafting import NO_HOSTS, NOBODY
 from emq.allocation.plan.levelling import PlacementReason
@@ -21,6 +20,7 @@ from emq_cli.bucket_contents import Amount
 from emq_cli.cluster import DatabaseView
 from emq_cli.host_view import HostRow
 from emq_trace import epochs
+from emq_trace.cluster_view import Holding, View
 
 MAX_GROUPS = 40
 """Groups that a table shows; JSON has all."""
@@ -44,7 +44,7 @@ class GroupRow(msgspec.Struct, frozen=True):
         epoch: the fencing number of this ownership.
         since_s: about when the host got the group, in seconds since 1970; None if the epoch is not a time.
         why: one of `emq.allocation.plan.levelling.PlacementReason`, or empty if the group never moved.
-        holding: one of `emq.allocation.cluster_view.Holding`.
+        holding: one of `emq_trace.cluster_view.Holding`.
         awaited: hosts that may still hold the group.
         bucket: the bucket that the group is in; None for a group that the plan has by itself.
     """

@@ -23,10 +23,10 @@ async def upgrade(
 
     Example: emq upgrade --level 2
     """
-    from emq.allocation import cluster_view
     from emq.database import Database, levels
     from emq.runtime import errors
     from emq_cli import cluster, feature_level
+    from emq_trace import cluster_view
 
     environment = str(session.settings.environment)
 

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from emq.allocation import cluster_view
-from emq.allocation.cluster_view import View
 from emq.observe.snapshots import AgedSnapshot
 from emq.runtime import errors
 from emq.topics.buckets import is_bucket
@@ -16,7 +14,8 @@ from emq_push.service.host_facts import HostView
 from emq_push.service.parts import Parts
 from emq_push.service.reading import delivery_id, unknown_delivery
 from emq_push.service.refusals import Conflict, NotFound, TryAgain
-from emq_trace import lookup
+from emq_trace import cluster_view, lookup
+from emq_trace.cluster_view import View
 from emq_trace.lookup import Trace
 
 OPEN_S = 5.0
@@ -49,7 +48,7 @@ class PlanSummary(NamedTuple):
         planned_by, leader: the host that made it, and the one that leads now; empty for none.
         groups, buckets: number of groups of topics of no family, and of buckets of families. The groups in buckets
             are not counted: that takes a look at every topic.
-        holding, holding_buckets: their numbers by their progress, see `emq.allocation.cluster_view.Holding`.
+        holding, holding_buckets: their numbers by their progress, see `emq_trace.cluster_view.Holding`.
     """
 
     generation: int

@@ -21,8 +21,6 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 import emq_servers as servers
 from emq import App
-from emq.allocation import cluster_view
-from emq.allocation.cluster_view import Holding
 from emq.allocation.tree.protocol import Tree
 from emq.runtime import errors, plurals
 from emq.runtime.settings import Settings
@@ -37,6 +35,8 @@ from emq_spark.load.generator import LoadOptions, Progress
 from emq_spark.load.plan import Plan
 from emq_spark.load.report import Report
 from emq_spark.trial.hosts import TrialHost, TrialHosts, hosts_of
+from emq_trace import cluster_view
+from emq_trace.cluster_view import Holding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
