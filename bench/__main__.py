@@ -31,6 +31,7 @@ NAMES = {
     "publish": "engine",
     "topics": "engine",
     "tenants": "tenants",
+    "growth": "growth",
     "caps": "engine",
     "isolation": "engine",
     "rmq": "sorted",

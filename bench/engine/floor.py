@@ -32,7 +32,7 @@ async def handler(_: message.Message) -> None:
 async def read_floor(url: str, topics: list[Topic], per_queue: int) -> float:
     """Return the messages a second of the bare reading loop over a backlog; the loop removes nothing."""
     client = redis.asyncio.Redis.from_url(url.partition("?")[0])
-    script = client.register_script(_lua("floor_read"))
+    script = script_of(client, "floor_read")
     limit = min(per_queue, 500)
     lists = [f"{{emq:online:0}}:log:{queue}" for queue in queues_of(topics)]
     width = max(1, READ_MESSAGES // limit)
@@ -57,7 +57,7 @@ async def read_floor(url: str, topics: list[Topic], per_queue: int) -> float:
 async def put_floor(url: str, total: int) -> float:
     """Return the messages a second of the bare appending loop."""
     client = redis.asyncio.Redis.from_url(url.partition("?")[0])
-    script = client.register_script(_lua("floor_put"))
+    script = script_of(client, "floor_put")
     ids = message.IdSource()
 
     async def appender(key: str) -> None:
@@ -76,8 +76,9 @@ async def _read(script: Any, lists: list[str], at: int, limit: int) -> Any:
     return await script(keys=lists, args=[at, at + limit - 1] * len(lists))
 
 
-def _lua(name: str) -> str:
-    return importlib.resources.files(__package__).joinpath(f"{name}.lua").read_text()
+def script_of(client: redis.asyncio.Redis, name: str) -> Any:
+    """Return the script of that name, to be called through the client."""
+    return client.register_script(importlib.resources.files(__package__).joinpath(f"{name}.lua").read_text())
 
 
 async def run(stage: Stage, *, queues: int, messages: int) -> dict[str, Any]:

@@ -1,0 +1,158 @@
+"""What a message costs as it grows: bytes a second in and out, beside the bare client, and stalls of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import statistics
+from collections.abc import AsyncIterator
+from typing import Any
+
+import redis.asyncio
+
+import emq
+from bench.engine.floor import script_of
+from bench.support.stage import UNLIMITED, Stage, Stopwatch
+from emq.runtime import plurals
+from emq.storage import message
+from emq.topics.model import Topic, TopicOptions
+
+SIZES = {"100b": 100, "1kb": 1_000, "10kb": 10_000, "100kb": 100_000, "1mb": 1_000_000, "10mb": 10_000_000}
+"""Bytes of a payload, by the name in the figures."""
+
+CALL_BYTES = 4_000_000
+CALL_MESSAGES = 500
+"""Most bytes and messages in one call of a publisher or of the bare client, at least one message."""
+
+PUBLISHERS = 2
+PROBE_S = 0.001
+ROUNDS = 3
+MOST_MESSAGES = 200_000
+
+
+def together(size: int) -> int:
+    """Return the number of messages of this size in one call."""
+    return max(1, min(CALL_MESSAGES, CALL_BYTES // size))
+
+
+class Stalls:
+    """The longest time for which the event loop ran nothing else. Attributes: longest_s."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+
+    @contextlib.asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._probe())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _probe(self) -> None:
+        while True:
+            watch = Stopwatch()
+            await asyncio.sleep(PROBE_S)
+            self.longest_s = max(self.longest_s, watch.wall_s - PROBE_S)
+
+
+async def bare_put(url: str, size: int, count: int) -> float:
+    """Return the bytes of payload a second that the bare client appends, with two calls under way."""
+    client = redis.asyncio.Redis.from_url(url.partition("?")[0])
+    script, ids, n = script_of(client, "floor_put"), message.IdSource(), together(size)
+    payload = b"x" * size
+
+    async def appender(key: str) -> None:
+        for _ in range(count // n // PUBLISHERS):
+            await script(keys=[key], args=[message.encode(ids.next(), payload, None, 1, None) for _ in range(n)])
+
+    watch = Stopwatch()
+    await asyncio.gather(*(appender(f"floor:{i}") for i in range(PUBLISHERS)))
+    took_s = watch.wall_s
+    await client.aclose()
+    return count // n // PUBLISHERS * PUBLISHERS * n * size / took_s
+
+
+async def bare_get(url: str, size: int) -> float:
+    """Return the bytes of payload a second that the bare client reads and decodes; removes the messages afterwards."""
+    client = redis.asyncio.Redis.from_url(url.partition("?")[0])
+    script, n, read = script_of(client, "floor_read"), together(size), 0
+    keys = [f"floor:{i}" for i in range(PUBLISHERS)]
+    counts = [await client.llen(key) for key in keys]
+    calls = [(key, at) for key, count in zip(keys, counts, strict=True) for at in range(0, count, n)]
+    watch = Stopwatch()
+    waiting = asyncio.ensure_future(script(keys=[calls[0][0]], args=[calls[0][1], calls[0][1] + n - 1]))
+    for call in [*calls[1:], None]:
+        [bodies] = await waiting
+        if call is not None:
+            waiting = asyncio.ensure_future(script(keys=[call[0]], args=[call[1], call[1] + n - 1]))
+            await asyncio.sleep(0)
+        for body in bodies:
+            read += len(message.decode(body).payload)
+    took_s = watch.wall_s
+    await client.delete(*keys)
+    await client.aclose()
+    return read / took_s
+
+
+async def put(app: emq.App, topic: str, size: int, count: int) -> float:
+    """Return the bytes of payload a second that one process publishes, with two calls under way."""
+    payload, n = b"x" * size, together(size)
+
+    async def publisher() -> None:
+        for _ in range(count // n // PUBLISHERS):
+            await app.publish_many(topic, [payload] * n)
+
+    watch = Stopwatch()
+    await asyncio.gather(*(publisher() for _ in range(PUBLISHERS)))
+    return count // n // PUBLISHERS * PUBLISHERS * n * size / watch.wall_s
+
+
+async def get(stage: Stage, topic: str, total: int, size: int, stalls: Stalls) -> float:
+    """Return the bytes of payload a second that a host hands to an empty handler, from its first message on."""
+    taken, watch, last = 0, Stopwatch(), asyncio.Event()
+    async with stage.app() as app:
+
+        @app.handler(topic)
+        async def handle(received: message.Message) -> None:
+            nonlocal taken, watch
+            if not taken:
+                watch = Stopwatch()
+            taken += 1
+            if taken >= total:
+                last.set()
+
+        async with app.running(), stalls.watched():
+            await last.wait()
+            return (total - 1) * size / watch.wall_s
+
+
+async def run(stage: Stage, *, megabytes: int) -> dict[str, Any]:
+    """Measure each size in turns with the bare client; ratios are medians of rounds, stalls the longest of them."""
+    ratios: dict[str, list[float]] = {}
+    values: dict[str, Any] = {}
+    putting, getting = ({name: Stalls() for name in SIZES} for _ in range(2))
+    async with stage.app() as app:
+        options = TopicOptions(max_payload=2 * max(SIZES.values()))
+        await app.admin.create([Topic(f"of.{name}", UNLIMITED, group_qps=UNLIMITED, options=options) for name in SIZES])
+        for _ in range(ROUNDS):
+            for name, size in SIZES.items():
+                n = together(size) * PUBLISHERS
+                count = max(4, min(MOST_MESSAGES, megabytes * 1_000_000 // size) // n) * n
+                stage.say(f"{plurals.count(count, 'message')} of {size:,} bytes")
+                bare_in, bare_out = await bare_put(stage.url, size, count), await bare_get(stage.url, size)
+                async with putting[name].watched():
+                    came_in = await put(app, f"of.{name}", size, count)
+                came_out = await get(stage, f"of.{name}", count, size, getting[name])
+                for what, figure in {
+                    "put_mb_per_s": came_in / 1e6,
+                    "get_mb_per_s": came_out / 1e6,
+                    "put_ratio": came_in / bare_in,
+                    "get_ratio": came_out / bare_out,
+                }.items():
+                    ratios.setdefault(f"payload_{name}_{what}", []).append(figure)
+    values |= {name: statistics.median(figures) for name, figures in ratios.items()}
+    for name in SIZES:
+        values[f"payload_{name}_put_stall_ms"] = putting[name].longest_s * 1e3
+        values[f"payload_{name}_get_stall_ms"] = getting[name].longest_s * 1e3
+    return values
