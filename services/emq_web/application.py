@@ -86,11 +86,10 @@ def _routes() -> Sequence[BaseRoute]:
     FastAPI builds the models of a path at its first request, which takes longer than many requests.
     """
     api = fastapi.APIRouter(responses=problems.RESPONSES)
-    for part in (tenants, endpoints, messages, keys, families, catalog, tasks, parts, now):
-        api.include_router(part.router, dependencies=[fastapi.Depends(parameters.refuse_unknown)])
-    for part in (deliveries, replays, dead_letters, lag, cluster):  # these refuse them by their models
-        api.include_router(part.router)
-    api.include_router(dead_letters.actions)
+    of_push = (tenants, endpoints, messages, keys, families, deliveries, replays, dead_letters, lag, cluster)
+    routers = [part.router for part in (*of_push, catalog, tasks, parts, now)]
+    for router in (*routers, dead_letters.actions):
+        api.include_router(router, dependencies=[fastapi.Depends(parameters.refuse_unknown)])
     for router in pages.ROUTERS:
         api.include_router(router)
     return tuple(api.routes)

@@ -6,24 +6,17 @@ from typing import Annotated
 
 import fastapi
 import msgspec
-import pydantic
 
 from emq.observe.snapshots import AgedSnapshot
 from emq_clients.push import answers
 from emq_trace.lookup import Trace
-from emq_web import access, forms, models, queries
-from emq_web.queries import DeliveryId
+from emq_web import access, forms, models, parameters
+from emq_web.parameters import DeliveryId
 
 router = models.Router(prefix="/v1", tags=["operations"])
 
 
 models.answer(answers.Hosts, "Hosts")
-
-
-class TraceQuery(queries.Query):
-    """Where to look."""
-
-    topic: queries.Text = pydantic.Field("", description="the message's topic; needed if no trail is kept")
 
 
 def _host(seen: AgedSnapshot) -> answers.Host:
@@ -70,10 +63,12 @@ async def get_plan(of: access.Admin) -> answers.Plan:
 async def get_trace(
     message: Annotated[str, fastapi.Path(max_length=256)],
     of: access.Admin,
-    query: Annotated[TraceQuery, fastapi.Query()],
+    topic: Annotated[
+        parameters.Text, fastapi.Query(description="the message's topic; needed if no trail is kept")
+    ] = "",
 ) -> answers.Trace:
     """Show the life of a message, where it is, and why it waits."""
-    return _trace(await of.service.cluster.trace(message, query.topic))
+    return _trace(await of.service.cluster.trace(message, topic))
 
 
 @router.get("/tenants/{tenant}/deliveries/{delivery}/trace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Annotated
 
 import fastapi
@@ -10,7 +11,7 @@ import pydantic
 from emq_clients.push import answers
 from emq_clients.requests import Page
 from emq_push.service.letters import MOST_IDS, DeadDelivery, LetterFilter
-from emq_web import access, forms, models, queries
+from emq_web import access, forms, models, parameters
 
 router = models.Router(prefix="/v1/tenants/{tenant}/dead-letters", tags=["dead letters"])
 
@@ -27,23 +28,8 @@ models.answer(answers.DeadLetterCount, "LetterCount")
 models.answer(answers.ReplayedLetters, "Replayed")
 
 
-def _wanted(given: LetterQuery | PurgeBody) -> LetterFilter:
-    since, until = queries.us(given.died_gte, 0) // 1000, queries.us(given.died_lt, 1 << 62) // 1000
-    return LetterFilter(given.endpoint, given.reason, since, until)
-
-
-class LetterQuery(queries.EndpointQuery):
-    """Which dead letters to list."""
-
-    reason: queries.Text = pydantic.Field("", description="part of the reason, in upper or lower case")
-    died_gte: forms.Moment | None = pydantic.Field(None, alias="died[gte]")
-    died_lt: forms.Moment | None = pydantic.Field(None, alias="died[lt]")
-
-
-class CountQuery(queries.Query):
-    """Whose dead letters to count."""
-
-    endpoint: queries.EndpointId = ""
+def _wanted(endpoint: str, reason: str, gte: datetime.datetime | None, lt: datetime.datetime | None) -> LetterFilter:
+    return LetterFilter(endpoint, reason, *(us // 1000 for us in forms.span(gte, lt)))
 
 
 class ReplayLettersBody(forms.Body):
@@ -56,8 +42,8 @@ class PurgeBody(forms.Body):
     """Dead letters to throw away: give ids, or conditions that must all hold."""
 
     ids: Ids = pydantic.Field([])
-    endpoint: queries.EndpointId = ""
-    reason: queries.Text = ""
+    endpoint: parameters.EndpointId = ""
+    reason: parameters.Text = ""
     died_gte: forms.Moment | None = None
     died_lt: forms.Moment | None = None
 
@@ -79,22 +65,27 @@ def shown(found: DeadDelivery) -> answers.DeadLetter:
 
 @router.get("")
 async def list_dead_letters(
-    of: access.ReaderOfExisting, query: Annotated[LetterQuery, fastapi.Query()]
+    of: access.ReaderOfExisting,
+    at: forms.ListAt,
+    endpoint: parameters.OnlyEndpoint = "",
+    reason: Annotated[parameters.Text, fastapi.Query(description="part of the reason, in upper or lower case")] = "",
+    gte: Annotated[forms.Moment | None, fastapi.Query(alias="died[gte]")] = None,
+    lt: Annotated[forms.Moment | None, fastapi.Query(alias="died[lt]")] = None,
 ) -> Page[answers.DeadLetter]:
     """List dead letters by endpoint, as the store has them.
 
     A filtered page may have fewer entries than `limit`, although more follow.
     """
-    page = await of.service.letters.page(of.tenant, _wanted(query), query.limit, query.cursor)
-    return forms.page(page, shown)
+    wanted = _wanted(endpoint, reason, gte, lt)
+    return forms.page(await of.service.letters.page(of.tenant, wanted, *at), shown)
 
 
 @router.get("/count")
 async def count_dead_letters(
-    of: access.ReaderOfExisting, query: Annotated[CountQuery, fastapi.Query()]
+    of: access.ReaderOfExisting, endpoint: parameters.EndpointId = ""
 ) -> answers.DeadLetterCount:
     """Count dead letters."""
-    found = await of.service.letters.count(of.tenant, query.endpoint)
+    found = await of.service.letters.count(of.tenant, endpoint)
     counts = [answers.EndpointDead(endpoint=each.endpoint, dead=each.n) for each in found]
     return answers.DeadLetterCount(dead=sum(each.n for each in found), endpoints=counts)
 
@@ -112,5 +103,6 @@ async def replay_dead_letters(of: access.ManagerOfExisting, body: ReplayLettersB
 @actions.post("/dead-letters:purge")
 async def purge_dead_letters(of: access.ManagerOfExisting, body: PurgeBody) -> answers.Purged:
     """Throw dead letters away for good."""
-    found = await of.service.letters.purge(of.tenant, _wanted(body), body.ids, of.actor)
+    wanted = _wanted(body.endpoint, body.reason, body.died_gte, body.died_lt)
+    found = await of.service.letters.purge(of.tenant, wanted, body.ids, of.actor)
     return answers.Purged(purged=found.n, more=found.more)

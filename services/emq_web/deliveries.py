@@ -14,8 +14,8 @@ from emq_push.records.attempts import Attempt
 from emq_push.records.cursors import Page as PageOf
 from emq_push.service.reading import DeliveryFilter, ShownDelivery
 from emq_push.service.states import Hold, State
-from emq_web import access, forms, models, queries
-from emq_web.queries import DeliveryId
+from emq_web import access, forms, models, parameters
+from emq_web.parameters import DeliveryId
 
 router = models.Router(prefix="/v1/tenants/{tenant}", tags=["deliveries"])
 
@@ -24,30 +24,11 @@ RECENT = 20
 
 LONGEST_ANSWER = 256
 
+FAR_S = 253_370_764_800.0
+"""The year 9999, in seconds since the epoch: no later time can be shown."""
+
 models.answer(answers.Delivery, "DeliveryShown", without=("latest_attempts",))
 WITH_ATTEMPTS = models.answer(answers.Delivery, "DeliveryWithAttempts")
-
-
-class DeliveryQuery(queries.ListQuery):
-    """Which deliveries to list."""
-
-    state: State | None = pydantic.Field(None, description="as shown")
-    endpoint: queries.EndpointId = ""
-    event_type: list[queries.EventType] = pydantic.Field([], max_length=20, description="a trailing * fits any ending")
-    created_gte: forms.Moment | None = pydantic.Field(None, alias="created[gte]")
-    created_lt: forms.Moment | None = pydantic.Field(None, alias="created[lt]")
-    message: queries.Text = pydantic.Field("", description="id of a message")
-
-    @property
-    def wanted(self) -> DeliveryFilter:
-        return DeliveryFilter(
-            self.state,
-            self.endpoint,
-            tuple(self.event_type),
-            queries.us(self.created_gte, 0),
-            queries.us(self.created_lt, 1 << 62),
-            self.message,
-        )
 
 
 class ResendBody(forms.Body):
@@ -61,7 +42,7 @@ class ResendBody(forms.Body):
 def hold_shown(hold: Hold) -> answers.Hold | None:
     if hold.name == "none":
         return None
-    until = forms.time_or_none(round(hold.until * 1e6)) if 0 < hold.until < queries.FAR_S else None
+    until = forms.time_or_none(round(hold.until * 1e6)) if 0 < hold.until < FAR_S else None
     return answers.Hold(name=hold.name, reason=hold.reason, until=until, rate_per_s=hold.rate)
 
 
@@ -97,11 +78,19 @@ def _attempts(page: PageOf[Attempt], of: access.Visit) -> Page[answers.Attempt]:
 
 @router.get("/deliveries")
 async def list_deliveries(
-    of: access.ReaderOfExisting, query: Annotated[DeliveryQuery, fastapi.Query()]
+    of: access.ReaderOfExisting,
+    at: forms.ListAt,
+    span: forms.Span,
+    state: Annotated[State | None, fastapi.Query(description="as shown")] = None,
+    endpoint: parameters.EndpointId = "",
+    event_type: Annotated[
+        list[parameters.EventType], fastapi.Query(max_length=20, description="a trailing * fits any ending")
+    ] = [],  # noqa: B006
+    message: Annotated[parameters.Text, fastapi.Query(description="id of a message")] = "",
 ) -> Page[answers.Delivery]:
     """List deliveries, the newest first. A filtered page may have fewer entries than `limit`, although more follow."""
-    page = await of.service.reading.deliveries(of.tenant, query.wanted, query.limit, query.cursor)
-    return forms.page(page, shown)
+    wanted = DeliveryFilter(state, endpoint, tuple(event_type), *span, message)
+    return forms.page(await of.service.reading.deliveries(of.tenant, wanted, *at), shown)
 
 
 @router.get("/deliveries/{delivery}", response_model=WITH_ATTEMPTS)
@@ -112,19 +101,15 @@ async def get_delivery(delivery: DeliveryId, of: access.ReaderOfExisting) -> ans
 
 
 @router.get("/deliveries/{delivery}/attempts")
-async def list_attempts(
-    delivery: DeliveryId, of: access.ReaderOfExisting, query: Annotated[queries.ListQuery, fastapi.Query()]
-) -> Page[answers.Attempt]:
+async def list_attempts(delivery: DeliveryId, of: access.ReaderOfExisting, at: forms.ListAt) -> Page[answers.Attempt]:
     """List the attempts of a delivery, the newest first."""
-    return _attempts(await of.service.reading.attempts(of.tenant, delivery, query.limit, query.cursor), of)
+    return _attempts(await of.service.reading.attempts(of.tenant, delivery, *at), of)
 
 
 @router.get("/endpoints/{endpoint}/attempts")
-async def list_attempts_at(
-    endpoint: str, of: access.ReaderOfExisting, query: Annotated[queries.ListQuery, fastapi.Query()]
-) -> Page[answers.Attempt]:
+async def list_attempts_at(endpoint: str, of: access.ReaderOfExisting, at: forms.ListAt) -> Page[answers.Attempt]:
     """List the attempts at an endpoint, the newest first."""
-    return _attempts(await of.service.reading.attempts_at(of.tenant, endpoint, query.limit, query.cursor), of)
+    return _attempts(await of.service.reading.attempts_at(of.tenant, endpoint, *at), of)
 
 
 @router.post("/deliveries/{delivery}:resend", status_code=202)

@@ -71,11 +71,16 @@ class SpanOfTime(NamedTuple):
     until_us: int
 
 
+def span(gte: datetime.datetime | None, lt: datetime.datetime | None) -> SpanOfTime:
+    """Return the span from one time to another; no time before the epoch counts."""
+    return SpanOfTime(0 if gte is None else max(0, us_of(gte)), 1 << 62 if lt is None else max(0, us_of(lt)))
+
+
 def _span(
     gte: Annotated[Moment | None, fastapi.Query(alias="created[gte]", description="made then or later")] = None,
     lt: Annotated[Moment | None, fastapi.Query(alias="created[lt]", description="made before then")] = None,
 ) -> SpanOfTime:
-    return SpanOfTime(0 if gte is None else us_of(gte), 1 << 62 if lt is None else us_of(lt))
+    return span(gte, lt)
 
 
 Span = Annotated[SpanOfTime, fastapi.Depends(_span)]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import fastapi
 import msgspec
 
 from emq_clients.push import answers
 from emq_clients.requests import Page
 from emq_push.service import lagging
 from emq_push.service.lagging import EndpointLag, RateStatus
-from emq_web import access, forms, models, queries
+from emq_web import access, forms, models, parameters
 from emq_web.deliveries import hold_shown
 
 router = models.Router(prefix="/v1/tenants/{tenant}", tags=["lag and limits"])
@@ -61,9 +60,9 @@ def _rate(found: RateStatus) -> answers.Rate:
 
 
 @router.get("/lag")
-async def get_lag(of: access.ReaderOfExisting, query: Annotated[queries.EndpointQuery, fastapi.Query()]) -> LagPage:
+async def get_lag(of: access.ReaderOfExisting, at: forms.ListAt, endpoint: parameters.OnlyEndpoint = "") -> LagPage:
     """Show how far endpoints are behind, in parts that are never added up."""
-    page = await of.service.lagging.lag(of.tenant, query.limit, query.cursor, query.endpoint)
+    page = await of.service.lagging.lag(of.tenant, *at, endpoint)
     sums: dict[str, Any] = {
         name: lagging.total([getattr(each, name) for each in page.rows]) for name in Parts.__struct_fields__
     }
@@ -78,8 +77,7 @@ async def get_lag(of: access.ReaderOfExisting, query: Annotated[queries.Endpoint
 
 @router.get("/rate-limit-status")
 async def get_rate_limit_status(
-    of: access.ReaderOfExisting, query: Annotated[queries.EndpointQuery, fastapi.Query()]
+    of: access.ReaderOfExisting, at: forms.ListAt, endpoint: parameters.OnlyEndpoint = ""
 ) -> Page[answers.Rate]:
     """Show what the tenant and its endpoints may use, use, and are limited by now."""
-    page = await of.service.lagging.rates(of.tenant, query.limit, query.cursor, query.endpoint)
-    return forms.page(page, _rate)
+    return forms.page(await of.service.lagging.rates(of.tenant, *at, endpoint), _rate)

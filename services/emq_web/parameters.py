@@ -1,18 +1,26 @@
-"""Refuses unknown parameters of a query, as unknown fields of a body: a filter with a typo would filter nothing."""
+"""Parameters that several resources share; and one that is not known is refused, as an unknown field of a body."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import fastapi
+import pydantic
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from emq_web.problems import Problem
 
+Text = Annotated[str, pydantic.StringConstraints(max_length=256, pattern=r"^[^\x00]*$")]
+EndpointId = Annotated[str, pydantic.StringConstraints(max_length=80, pattern=r"^[A-Za-z0-9_-]*$")]
+OnlyEndpoint = Annotated[EndpointId, fastapi.Query(description="only this endpoint")]
+EventType = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00*]*\*?$")]
+DeliveryId = Annotated[str, fastapi.Path(max_length=400, description="`<endpoint>:<message>`")]
+
 
 async def refuse_unknown(request: fastapi.Request) -> None:
-    """Raise `Problem` for a parameter of the query that the operation does not have."""
+    """Raise `Problem` for a parameter of the query that the operation does not have: it would filter nothing."""
     if not request.url.query:
         return
     route = request.scope.get("route")

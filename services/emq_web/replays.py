@@ -12,7 +12,7 @@ from emq_clients.requests import Page
 from emq_push.records.replays import Replay, ReplayFilter
 from emq_push.service import replaying
 from emq_push.service.replaying import MAX_RATE_PER_S, MIN_RATE_PER_S, NewReplay
-from emq_web import access, forms, models, queries
+from emq_web import access, forms, models, parameters
 
 router = models.Router(prefix="/v1/tenants/{tenant}/replays", tags=["replays"])
 
@@ -24,9 +24,11 @@ _End = Literal["dead", "delivered", "cancelled"]
 class FilterBody(forms.Body):
     """The deliveries to take; all given conditions must hold."""
 
-    endpoint: queries.EndpointId = pydantic.Field("", description="id; empty for all endpoints of the tenant")
+    endpoint: parameters.EndpointId = pydantic.Field("", description="id; empty for all endpoints of the tenant")
     states: list[_End] = pydantic.Field(["dead"], min_length=1, max_length=3)
-    event_types: list[queries.EventType] = pydantic.Field([], max_length=20, description="a trailing * fits any ending")
+    event_types: list[parameters.EventType] = pydantic.Field(
+        [], max_length=20, description="a trailing * fits any ending"
+    )
     created_gte: forms.Moment | None = None
     created_lt: forms.Moment | None = None
 
@@ -45,11 +47,9 @@ class ReplayBody(forms.Body):
 
     @property
     def wanted(self) -> NewReplay:
-        since, until = queries.us(self.filter.created_gte, 0), queries.us(self.filter.created_lt, 1 << 62)
+        span = forms.span(self.filter.created_gte, self.filter.created_lt)
         states, types = tuple(self.filter.states), tuple(self.filter.event_types)
-        return NewReplay(
-            ReplayFilter(self.filter.endpoint, states, types, since, until), self.rate_per_s, self.priority
-        )
+        return NewReplay(ReplayFilter(self.filter.endpoint, states, types, *span), self.rate_per_s, self.priority)
 
 
 COUNTED = models.answer(answers.Counted, "Counted")
@@ -92,11 +92,9 @@ async def create_replay(
 
 
 @router.get("")
-async def list_replays(
-    of: access.ReaderOfExisting, query: Annotated[queries.ListQuery, fastapi.Query()]
-) -> Page[answers.Replay]:
+async def list_replays(of: access.ReaderOfExisting, at: forms.ListAt) -> Page[answers.Replay]:
     """List replays, the newest first."""
-    return forms.page(await of.service.replays.page(of.tenant, query.limit, query.cursor), shown)
+    return forms.page(await of.service.replays.page(of.tenant, *at), shown)
 
 
 ReplayId = Annotated[str, fastapi.Path(max_length=80)]

@@ -15,7 +15,7 @@ from emq_push.records import cursors
 from emq_scheduling.records import ends
 from emq_scheduling.records.records import Attempt, TaskStatus
 from emq_scheduling.submitting import Receipt, Submission
-from emq_web import forms, models, problems, queries
+from emq_web import forms, models, parameters, problems
 from emq_web.problems import Problem
 from emq_web.scheduling import access, schemas, submitted
 
@@ -133,8 +133,8 @@ def _finite(wait_s: float | None) -> float | None:
 async def list_tasks(
     of: access.PoolReader,
     at: forms.ListAt,
-    resource: Annotated[queries.Text, fastapi.Query(description="only on this resource")] = "",
-    type: Annotated[queries.Text, fastapi.Query(description="only of this task type")] = "",
+    resource: Annotated[parameters.Text, fastapi.Query(description="only on this resource")] = "",
+    type: Annotated[parameters.Text, fastapi.Query(description="only of this task type")] = "",
     outcome: Annotated[Outcome | None, fastapi.Query(description="only with this outcome")] = None,
 ) -> Page[answers.Attempt]:
     """List attempts, and tasks that ended without one, the latest start first."""
@@ -161,8 +161,8 @@ async def list_tasks(
 async def get_task(
     task: TaskId,
     of: access.PoolReader,
-    type: Annotated[queries.Text, fastapi.Query(description="the task's type, if the pool has many tenants")] = "",
-    tenant: Annotated[queries.Text, fastapi.Query(description="the task's tenant, if the pool has many")] = "",
+    type: Annotated[parameters.Text, fastapi.Query(description="the task's type, if the pool has many tenants")] = "",
+    tenant: Annotated[parameters.Text, fastapi.Query(description="the task's tenant, if the pool has many")] = "",
 ) -> answers.TaskStatus:
     """Show what is known of a task, with its attempts and its result.
 
