@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated
-from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import Meta
 
-from emq.runtime import errors
-from emq.runtime.inputs import shown
 from emq.topics.model import MAX_DELAY_S
 from emq_push.records.endpoints import END
 from emq_push.service.incoming import MOST, Id, Key
@@ -49,32 +46,8 @@ class TaskBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     reply_to: Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x20\x7f]+" + END)] | None = None
 
     def submission(self) -> Submission:
-        """Return the task to submit.
-
-        Raises:
-            InvalidPool: the tenant cannot have this name.
-            InvalidMessage: there is no such zone.
-        """
-        if self.tenant:
-            rules.check_tenant(self.tenant)
-        if self.zone is not None:
-            try:
-                ZoneInfo(self.zone)
-            except (LookupError, ValueError, OSError):
-                text = f"zone {shown(self.zone)} is not known; give an IANA name such as Europe/Berlin"
-                raise errors.InvalidMessage(text) from None
-        return Submission(
-            self.type,
-            bytes(self.payload),
-            self.tenant,
-            self.key,
-            self.id,
-            self.deadline_s,
-            self.zone,
-            self.costs,
-            self.keep,
-            self.reply_to,
-        )
+        """Return the task to submit."""
+        return Submission(**{**msgspec.structs.asdict(self), "payload": bytes(self.payload)})
 
 
 class Tasks(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

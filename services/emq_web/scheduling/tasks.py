@@ -14,7 +14,7 @@ from emq_clients.requests import Page
 from emq_push.records import cursors
 from emq_scheduling.records import ends
 from emq_scheduling.records.records import Attempt, TaskStatus
-from emq_scheduling.submitting import Receipt, Submission
+from emq_scheduling.submitting import Receipt
 from emq_web import forms, models, parameters, problems
 from emq_web.problems import Problem
 from emq_web.scheduling import access, schemas, submitted
@@ -89,14 +89,7 @@ async def submit_tasks(of: access.PoolReader, request: fastapi.Request) -> answe
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Problem(415, "", "send the tasks as application/json")
     bodies, is_single = submitted.read(await request.body())
-    given: list[Submission | errors.EMQError] = []
-    for body in bodies:
-        try:
-            given.append(body.submission())
-        except (errors.InvalidPool, errors.InvalidMessage) as exc:
-            given.append(exc)
-    sent = iter(await of.desk.submit(of.pool, [each for each in given if isinstance(each, Submission)]))
-    found = [next(sent) if isinstance(each, Submission) else each for each in given]
+    found = await of.desk.submit(of.pool, [body.submission() for body in bodies])
     if is_single or all(_is_unavailable(each) for each in found):
         first = found[0]
         if isinstance(first, Receipt) and is_single:
