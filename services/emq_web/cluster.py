@@ -55,8 +55,7 @@ async def list_hosts(of: access.Admin) -> answers.Hosts:
 async def get_plan(of: access.Admin) -> answers.Plan:
     """Show which host has how many groups."""
     found = await of.service.cluster.plan()
-    hosts = [answers.PlannedHost(**each._asdict()) for each in found.hosts]
-    return forms.shown(answers.Plan, found, hosts=hosts, planned=forms.time_or_none(round(found.planned_s * 1e6)))
+    return forms.shown(answers.Plan, found, planned=forms.time_or_none(round(found.planned_s * 1e6)))
 
 
 @router.get("/trace/{message}")

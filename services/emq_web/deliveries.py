@@ -55,7 +55,7 @@ def shown(found: ShownDelivery, attempts: Sequence[answers.Attempt] = ()) -> ans
         status=d.status or None,
         next_attempt=forms.time_or_none(d.next_us),
         hold=hold_shown(found.hold),
-        latest_attempts=list(attempts),
+        latest_attempts=attempts,
     )
 
 

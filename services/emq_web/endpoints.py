@@ -46,14 +46,12 @@ class Reason(forms.Body):
 
 def shown(endpoint: Endpoint, secret: str = "", warnings: Sequence[str] = ()) -> answers.Endpoint:
     values = msgspec.to_builtins(endpoint.settings)
-    batch = None if endpoint.batch is None else msgspec.convert(endpoint.batch, answers.Batch, from_attributes=True)
     return forms.shown(
         answers.Endpoint,
         endpoint,
         **values,
-        batch=batch,
         paused=endpoint.is_paused,
-        warnings=list(warnings),
+        warnings=warnings,
         secret=secret or None,
     )
 

@@ -138,7 +138,8 @@ def time_or_none(us: int) -> datetime.datetime | None:
 def shown(kind: type[S], source: object, **own: Any) -> S:
     """Return an answer with the values that a source has under the same names.
 
-    The source has a time as `<name>_us`, and an empty text where the answer has None.
+    The source has a time as `<name>_us`, and an empty text where the answer has None. What is within it becomes what
+    the answer has there.
 
     Args:
         own: values that the source does not have, or has in another form.
@@ -151,4 +152,4 @@ def shown(kind: type[S], source: object, **own: Any) -> S:
         elif hasattr(source, field.name):
             value = getattr(source, field.name)
             own[field.name] = None if value == "" and field.default is None else value
-    return kind(**own)
+    return msgspec.convert(own, kind, from_attributes=True)

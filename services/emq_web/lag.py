@@ -54,7 +54,7 @@ def _rate(found: RateStatus) -> answers.Rate:
         answers.Rate,
         found,
         endpoint=found.name or None,
-        last_seconds=list(found.last_s),
+        last_seconds=found.last_s,
         limited_by=hold_shown(found.hold),
     )
 

@@ -43,7 +43,7 @@ def _shown(
         due=forms.time_or_none(rest.due_us),
         erased=message.payload is None if isinstance(message, Message) else message.is_erased,
         payload=payload,
-        deliveries=list(deliveries),
+        deliveries=deliveries,
     )
 
 

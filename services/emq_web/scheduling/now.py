@@ -12,10 +12,10 @@ import pydantic
 from emq.runtime import errors
 from emq_clients.pools import answers
 from emq_scheduling.forecast import what_if
-from emq_scheduling.forecast.prediction import HORIZON_S, Forecast
+from emq_scheduling.forecast.prediction import HORIZON_S
 from emq_scheduling.model import Pool
 from emq_scheduling.pools import rules
-from emq_scheduling.records.snapshot import PoolState, ResourceView, Snapshot, TypeView
+from emq_scheduling.records.snapshot import PoolState, ResourceView, Snapshot
 from emq_web import forms, models
 from emq_web.scheduling import access, verdicts
 from emq_web.scheduling.desk import PoolDesk
@@ -47,23 +47,12 @@ class WhatIfBody(forms.Body):
     )
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _time(seconds: float) -> datetime.datetime | None:
     return forms.time_or_none(round(seconds * 1e6)) if math.isfinite(seconds) else None
 
 
 def _resource(view: ResourceView) -> answers.ResourceNow:
-    limits = [answers.LimitNow(**msgspec.structs.asdict(each)) for each in view.limits]
-    return forms.shown(answers.ResourceNow, view, limits=limits, closed_until=_time(view.closed_until))
-
-
-def _type(view: TypeView, arrivals: float | None) -> answers.TypeNow:
-    values = msgspec.structs.asdict(view)
-    waits = answers.WaitsNow(**msgspec.structs.asdict(values.pop("waits")))
-    return answers.TypeNow(**values, waits=waits, arrivals_per_s=arrivals)
+    return forms.shown(answers.ResourceNow, view, closed_until=_time(view.closed_until))
 
 
 def _snapshot(pool: Pool, found: Snapshot | None, now: float) -> answers.Snapshot:
@@ -80,22 +69,10 @@ def _snapshot(pool: Pool, found: Snapshot | None, now: float) -> answers.Snapsho
         since=None if found is None else _time(found.since),
         version=None if found is None else found.version,
         resources={name: _resource(view) for name, view in resources.items()},
-        types={name: _type(view, arrivals.get(name)) for name, view in types.items()},
+        types={
+            name: forms.shown(answers.TypeNow, view, arrivals_per_s=arrivals.get(name)) for name, view in types.items()
+        },
     )
-
-
-def _forecast(of: Forecast) -> answers.Forecast:
-    types = {
-        name: forms.shown(
-            answers.TypeForecast,
-            each,
-            mean_s=_finite(each.mean_s),
-            p50_s=_finite(each.p50_s),
-            p99_s=_finite(each.p99_s),
-        )
-        for name, each in of.types.items()
-    }
-    return forms.shown(answers.Forecast, of, types=types)
 
 
 def _assumed(pool: Pool, state: PoolState, body: WhatIfBody) -> PoolState:
@@ -133,9 +110,4 @@ async def ask_what_if(body: WhatIfBody, of: access.PoolReader) -> answers.WhatIf
     now, is_live = await state_now(of.desk, of.pool)
     state = _assumed(stored.pool, now, body)
     found = await of.desk.what_if(of.caller.key.account, stored.pool, state, after, body.horizon_s)
-    return answers.WhatIf(
-        live=is_live,
-        before=_forecast(found.before),
-        after=_forecast(found.after),
-        warnings=rules.warnings(after, state.waiting),
-    )
+    return forms.shown(answers.WhatIf, found, live=is_live, warnings=rules.warnings(after, state.waiting))

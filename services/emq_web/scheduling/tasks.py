@@ -53,8 +53,6 @@ def _attempt(of: Attempt) -> answers.Attempt:
         answers.Attempt,
         of,
         took_s=(of.ended_us - of.started_us) / 1e6 if of.ended_us else None,
-        costs=dict(of.costs),
-        actual=None if of.actual is None else dict(of.actual),
         result=_text(of.result),
     )
 
