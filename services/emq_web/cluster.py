@@ -54,8 +54,7 @@ async def list_hosts(of: access.Admin) -> answers.Hosts:
 @router.get("/plan")
 async def get_plan(of: access.Admin) -> answers.Plan:
     """Show which host has how many groups."""
-    found = await of.service.cluster.plan()
-    return forms.shown(answers.Plan, found, planned=forms.time_or_none(round(found.planned_s * 1e6)))
+    return await of.service.cluster.plan()
 
 
 @router.get("/trace/{message}")

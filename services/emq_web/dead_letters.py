@@ -86,8 +86,7 @@ async def count_dead_letters(
 ) -> answers.DeadLetterCount:
     """Count dead letters."""
     found = await of.service.letters.count(of.tenant, endpoint)
-    counts = [answers.EndpointDead(endpoint=each.endpoint, dead=each.n) for each in found]
-    return answers.DeadLetterCount(dead=sum(each.n for each in found), endpoints=counts)
+    return answers.DeadLetterCount(dead=sum(each.dead for each in found), endpoints=found)
 
 
 # The path of the collection ends without a slash, so that its actions follow behind a colon.
@@ -104,5 +103,4 @@ async def replay_dead_letters(of: access.ManagerOfExisting, body: ReplayLettersB
 async def purge_dead_letters(of: access.ManagerOfExisting, body: PurgeBody) -> answers.Purged:
     """Throw dead letters away for good."""
     wanted = _wanted(body.endpoint, body.reason, body.died_gte, body.died_lt)
-    found = await of.service.letters.purge(of.tenant, wanted, body.ids, of.actor)
-    return answers.Purged(purged=found.n, more=found.more)
+    return await of.service.letters.purge(of.tenant, wanted, body.ids, of.actor)

@@ -8,10 +8,11 @@ import pytest
 
 from emq.runtime import errors
 from emq.storage.lane_store import LaneClaim
+from emq_clients.push.answers import EndpointDead, Purged
 from emq_push.records.cursors import InvalidCursor
 from emq_push.service import again, letters
 from emq_push.service.host_facts import HostView
-from emq_push.service.letters import DeadCount, LetterFilter, LetterService
+from emq_push.service.letters import LetterFilter, LetterService
 from emq_push.service.reading import ReadingService
 from emq_push.service.refusals import Conflict, Invalid, NotFound, TryAgain
 from emq_push.service.resending import ResendingService
@@ -46,7 +47,7 @@ async def test_letters_in_pages_with_filters(tenant: Tenant, monkeypatch: pytest
     monkeypatch.setattr(letters, "LOOKED_AT", 2)
     assert await listed(tenant, LetterFilter(reason="expired"), 5) == ["ep_c:z-expired"]
     service = LetterService(tenant.parts)
-    assert await service.count(tenant.id) == [DeadCount("ep_a", 7), DeadCount("ep_c", 6)]
+    assert await service.count(tenant.id) == [EndpointDead("ep_a", 7), EndpointDead("ep_c", 6)]
     for asked in (service.page("t2", LetterFilter(endpoint="ep_b"), 5), service.count("t2", "ep_b")):
         with pytest.raises(NotFound):
             await asked
@@ -85,9 +86,9 @@ async def test_letters_are_thrown_away_only_on_purpose(tenant: Tenant, monkeypat
     service = LetterService(tenant.parts)
     with pytest.raises(Invalid):
         await service.purge(tenant.id, LetterFilter(), [], "me")
-    assert await service.purge(tenant.id, LetterFilter(), ["ep_a:m00003", "ep_b:m00003"], "me") == (1, False)
-    assert await service.purge(tenant.id, LetterFilter("ep_a"), [], "me") == (6, True)
-    assert await service.purge(tenant.id, LetterFilter("ep_a"), [], "me") == (3, False)
+    assert await service.purge(tenant.id, LetterFilter(), ["ep_a:m00003", "ep_b:m00003"], "me") == Purged(1, False)
+    assert await service.purge(tenant.id, LetterFilter("ep_a"), [], "me") == Purged(6, True)
+    assert await service.purge(tenant.id, LetterFilter("ep_a"), [], "me") == Purged(3, False)
     assert (await tenant.lane())[1] == []
     assert len((await tenant.lane("ep_b"))[1]) == 2
     assert len((await other.lane())[1]) == 2

@@ -8,9 +8,10 @@ import sqlalchemy as sa
 from emq.allocation.records import Entry, Pointer, Record, Running
 from emq.host.statistics import ThrottledTopic, WatchedTopic
 from emq.topics import buckets
+from emq_clients.push.answers import PlannedHost
 from emq_push.records import tables
 from emq_push.records.cursors import InvalidCursor
-from emq_push.service.cluster import ClusterService, PlannedHost, summary_of
+from emq_push.service.cluster import ClusterService, summary_of
 from emq_push.service.host_facts import HostView
 from emq_push.service.lagging import LaggingService, total
 from emq_push.service.reading import DeliveryFilter, ReadingService, ShownDelivery

@@ -10,10 +10,11 @@ import msgspec
 import sqlalchemy as sa
 
 from emq.producer.outgoing import Outgoing
+from emq_clients.push.answers import Receipt
 from emq_push.records.accepted import Accepted, Batch, Message, MessageRow, Repeat, Rest, headers_of
 from emq_push.records.deliveries import Deliveries, NewDelivery
 from emq_push.records.endpoints import Endpoint, endpoint_of
-from emq_push.service.incoming import PLAIN, Incoming, Receipt, Request
+from emq_push.service.incoming import PLAIN, Incoming, Request
 from emq_push.service.parts import Parts
 from emq_push.service.plans import Plan, Plans
 from emq_push.service.refusals import Conflict, Invalid, Refused, unknown_endpoint

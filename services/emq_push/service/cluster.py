@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from emq.observe.snapshots import AgedSnapshot
 from emq.runtime import errors
 from emq.topics.buckets import is_bucket
+from emq_clients.push.answers import Plan, PlannedHost
 from emq_push.records import deliveries, endpoints
 from emq_push.service.host_facts import HostView
 from emq_push.service.parts import Parts
@@ -25,43 +26,6 @@ ALONE = ("memory", "sqlite")
 """Schemes of stores from which one host alone consumes."""
 
 
-class PlannedHost(NamedTuple):
-    """Attributes:
-    groups: number of groups of topics of no family that the plan gives the host.
-    member: True if the host is in the cluster now.
-    drained: True if an operator has ordered the host to hold no groups.
-    buckets: number of buckets of families that the plan gives the host.
-    """
-
-    host: str
-    groups: int
-    member: bool
-    drained: bool
-    buckets: int
-
-
-class PlanSummary(NamedTuple):
-    """The plan in force.
-
-    Attributes:
-        generation: its number; 0 before the first plan.
-        planned_by, leader: the host that made it, and the one that leads now; empty for none.
-        groups, buckets: number of groups of topics of no family, and of buckets of families. The groups in buckets
-            are not counted: that takes a look at every topic.
-        holding, holding_buckets: their numbers by their progress, see `emq_trace.cluster_view.Holding`.
-    """
-
-    generation: int
-    planned_s: float
-    planned_by: str
-    leader: str
-    groups: int
-    buckets: int
-    holding: dict[str, int]
-    holding_buckets: dict[str, int]
-    hosts: Sequence[PlannedHost]
-
-
 class ClusterService:
     """Looks at hosts, the plan and messages. Changes nothing."""
 
@@ -73,7 +37,7 @@ class ClusterService:
         """Return the hosts heard of within the last hour, by name. Raises `DatabaseUnavailable`."""
         return (await self._hosts.now()).seen
 
-    async def plan(self) -> PlanSummary:
+    async def plan(self) -> Plan:
         """Return the plan.
 
         Raises:
@@ -127,8 +91,8 @@ class ClusterService:
         return await self.trace(message, endpoints.topic_of(tenant, endpoint))
 
 
-def summary_of(view: View) -> PlanSummary:
-    """Return the plan of a cluster, counted."""
+def summary_of(view: View) -> Plan:
+    """Return the plan of a cluster, counted; without the groups in buckets, which take a look at every topic."""
     record = view.record
     groups, buckets = _parted(view.groups)
     hosts = []
@@ -136,16 +100,16 @@ def summary_of(view: View) -> PlanSummary:
         its_groups, its_buckets = _parted(view.of(host))
         drained = host in view.orders and view.orders[host].drain
         hosts.append(PlannedHost(host, len(its_groups), host in view.members, drained, len(its_buckets)))
-    return PlanSummary(
+    return Plan(
         view.generation,
-        0.0 if record is None else record.planned_s,
+        None if record is None else datetime.datetime.fromtimestamp(record.planned_s, datetime.UTC),
         "" if record is None else record.leader,
         view.leader,
         len(groups),
-        len(buckets),
         dict(Counter(view.holding(group).value for group in groups)),
-        dict(Counter(view.holding(bucket).value for bucket in buckets)),
         hosts,
+        len(buckets),
+        dict(Counter(view.holding(bucket).value for bucket in buckets)),
     )
 
 

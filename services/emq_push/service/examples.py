@@ -10,9 +10,10 @@ import time
 
 import msgspec
 
+from emq_clients.push.answers import Receipt
 from emq_push.records.endpoints import topic_of
 from emq_push.service.endpoints import EndpointService
-from emq_push.service.incoming import Incoming, Receipt
+from emq_push.service.incoming import Incoming
 from emq_push.service.parts import Parts
 from emq_push.service.publishing import Publishing
 

@@ -1,4 +1,4 @@
-"""A message as a caller gives it, and the service's receipt."""
+"""A message as a caller gives it."""
 
 from __future__ import annotations
 
@@ -80,17 +80,6 @@ class Many(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Messages of one request."""
 
     messages: Annotated[list[Incoming], Meta(min_length=1, max_length=MOST)]
-
-
-class Receipt(msgspec.Struct, frozen=True):
-    """The receipt of a message.
-
-    Attributes:
-        deliveries: their ids, one for each endpoint that gets the message.
-    """
-
-    id: str
-    deliveries: list[str]
 
 
 class Request(msgspec.Struct, frozen=True):

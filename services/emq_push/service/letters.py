@@ -17,6 +17,7 @@ from emq.storage import message
 from emq.storage.answers import served
 from emq.storage.lane_store import DeadEntry, LaneSettle, LaneVerdict
 from emq.topics.model import Topic
+from emq_clients.push.answers import EndpointDead, Purged
 from emq_push.records import cursors, deliveries
 from emq_push.records.cursors import Page
 from emq_push.records.deliveries import Deliveries
@@ -76,20 +77,6 @@ class DeadDelivery(NamedTuple):
         return f"{self.endpoint}:{self.letter.id}"
 
 
-class DeadCount(NamedTuple):
-    endpoint: str
-    n: int
-
-
-class Purged(NamedTuple):
-    """Attributes:
-    more: True if letters may be left that a further call throws away.
-    """
-
-    n: int
-    more: bool
-
-
 class _Place(NamedTuple):
     """A place in the list: endpoint, group, time of death, and message of the last letter looked at."""
 
@@ -129,7 +116,7 @@ class LetterService:
                 found.append(DeadDelivery(endpoint, dead_letters.letter_of(topic, group, dead)))
         return Page(found, "")
 
-    async def count(self, tenant: str, endpoint: str = "") -> list[DeadCount]:
+    async def count(self, tenant: str, endpoint: str = "") -> list[EndpointDead]:
         """Return the number of dead letters of each endpoint that has any, of the first `MOST_ENDPOINTS`.
 
         Raises:
@@ -137,7 +124,7 @@ class LetterService:
         """
         topics = [topic async for some in self._topics(tenant, endpoint, "", MOST_ENDPOINTS) for topic in some]
         counts = await lag.of_slots(self._parts.app.store, topics, self._parts.now_us() // 1000)
-        return [DeadCount(c.topic.removeprefix(topic_of(tenant, "")), c.dead) for c in counts if c.dead]
+        return [EndpointDead(c.topic.removeprefix(topic_of(tenant, "")), c.dead) for c in counts if c.dead]
 
     async def replay(self, tenant: str, ids: Collection[str], actor: str) -> list[str]:
         """Put named dead letters back, each in one step; return the ids of those that were there.

@@ -20,11 +20,12 @@ from emq.producer.batcher import Batcher
 from emq.producer.outcomes import Outcome, in_doubt
 from emq.runtime import errors
 from emq.storage.durability import Durability
+from emq_clients.push.answers import Receipt
 from emq_push.records.accepted import Batch
 from emq_push.records.deliveries import CANCELLED
 from emq_push.service import incoming
 from emq_push.service.accepting import IN_PROGRESS, LEASE_US, Accepting, Answer, Sending, Taken
-from emq_push.service.incoming import Incoming, Receipt, Request
+from emq_push.service.incoming import Incoming, Request
 from emq_push.service.parts import Parts
 from emq_push.service.refusals import Conflict, Refused, TryAgain
 
