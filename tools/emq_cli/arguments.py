@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from emq.runtime.environment import Environment
 
-
-class Level(enum.StrEnum):
-    """The least level that is logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class Format(enum.StrEnum):
-    """How lines of the log look."""
-
-    TEXT = "text"
-    JSON = "json"
-
+Level = Literal["debug", "info", "warning", "error"]
+"""The least level that is logged."""
+Format = Literal["text", "json"]
+"""How lines of the log look."""
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
 Pattern = Annotated[
@@ -52,30 +39,6 @@ Identity = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed if standard input is not a terminal.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Handlers = Annotated[
-    str | None,
-    typer.Option(
-        "--app", metavar="MODULE[:ATTRIBUTE]", help="Use the handlers of this emq.App, such as shop.handlers."
-    ),
-]
-Api = Annotated[
-    str | None,
-    typer.Option(
-        "--api",
-        metavar="HOST:PORT",
-        help="Serve the HTTP API of the push service and of pools there, such as 127.0.0.1:8080.",
-        show_default=False,
-    ),
-]
-Metrics = Annotated[
-    str | None,
-    typer.Option(
-        "--metrics",
-        metavar="HOST:PORT",
-        help="Serve /metrics, /livez and /readyz over HTTP there, such as 127.0.0.1:9464.",
-        show_default=False,
-    ),
-]
 LogLevel = Annotated[
     Level | None,
     typer.Option("--log-level", case_sensitive=False, help="Least level that is logged.", show_default=False),
@@ -87,60 +50,54 @@ LogFormat = Annotated[
     ),
 ]
 
-_WHERE = "Where"
-Store = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        help="URL of the store: memory:, sqlite:///FILE, redis://HOST:PORT/DB, postgresql://USER@HOST/DB; "
-        "also redis+cluster:// and redis+sentinel://.",
-        rich_help_panel=_WHERE,
-        show_default=False,
-    ),
-]
-Database = Annotated[
-    str | None,
-    typer.Option(
-        "--database",
-        help="URL of the database with topics and checkpoints; left out: beside the store.",
-        rich_help_panel=_WHERE,
-    ),
-]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        help="ZooKeeper in which hosts meet: zookeeper://HOST:PORT,...; left out: in the database.",
-        rich_help_panel=_WHERE,
-    ),
-]
-Env = Annotated[
-    Environment | None,
-    typer.Option(
-        "--env", help="online is production; sandbox is for trials and shares nothing with it.", rich_help_panel=_WHERE
-    ),
-]
-SettingsFile = Annotated[
-    str | None,
-    typer.Option(
-        "--settings",
-        help="TOML file with settings. (default: emq.toml, if it exists)",
-        metavar="FILE",
-        rich_help_panel=_WHERE,
-    ),
-]
+
+def _text(option: str, help: str, metavar: str | None = None, *, where: bool = False) -> Any:
+    """Return an option with a text; `where`: it names a place of EMQ's, as those that every command takes."""
+    panel = "Where" if where else None
+    return Annotated[
+        str | None, typer.Option(option, metavar=metavar, help=help, rich_help_panel=panel, show_default=False)
+    ]
+
+
+SettingsFile = _text("--settings", "TOML file with settings. (default: emq.toml, if it exists)", "FILE", where=True)
 
 SETTINGS: Mapping[str, Any] = MappingProxyType(
     {
-        "app": Handlers,
-        "api": Api,
-        "metrics": Metrics,
+        "app": _text("--app", "Use the handlers of this emq.App, such as shop.handlers.", "MODULE[:ATTRIBUTE]"),
+        "api": _text(
+            "--api",
+            "Serve the HTTP API of the push service and of pools there, such as 127.0.0.1:8080.",
+            "HOST:PORT",
+        ),
+        "metrics": _text(
+            "--metrics", "Serve /metrics, /livez and /readyz over HTTP there, such as 127.0.0.1:9464.", "HOST:PORT"
+        ),
         "log_level": LogLevel,
         "log_format": LogFormat,
-        "store": Store,
-        "database": Database,
-        "cluster": Cluster,
-        "environment": Env,
+        "store": _text(
+            "--store",
+            "URL of the store: memory:, sqlite:///FILE, redis://HOST:PORT/DB, postgresql://USER@HOST/DB; "
+            "also redis+cluster:// and redis+sentinel://.",
+            where=True,
+        ),
+        "database": _text(
+            "--database",
+            "URL of the database with topics and checkpoints; left out: beside the store.",
+            where=True,
+        ),
+        "cluster": _text(
+            "--cluster",
+            "ZooKeeper in which hosts meet: zookeeper://HOST:PORT,...; left out: in the database.",
+            where=True,
+        ),
+        "environment": Annotated[
+            Environment | None,
+            typer.Option(
+                "--env",
+                help="online is production; sandbox is for trials and shares nothing with it.",
+                rich_help_panel="Where",
+            ),
+        ],
     }
 )
 """Settings that commands take as options, by the names of the settings."""

@@ -48,8 +48,7 @@ async def create(
     from emq_cli import family_settings, topic_settings
 
     options, bounds = family_settings.apart(name, [f"idle_s={IDLE_S:g}", *(settings or [])])
-    kind_name = kind and kind.value
-    topic = topic_settings.asked(name, topic_settings.Wish(qps, kind_name, slots, group_qps, priorities, url, options))
+    topic = topic_settings.asked(name, topic_settings.Wish(qps, kind, slots, group_qps, priorities, url, options))
     topic_settings.check(topic, session.settings)
     family = Family(topic_settings.stored(topic, session.settings), bounds)
     async with session.app(create=True) as opened:

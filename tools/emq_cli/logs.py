@@ -15,8 +15,6 @@ import select
 import sys
 import traceback
 
-from emq_cli.arguments import Format, Level
-
 MAX_TRACEBACK = 16_000
 """Most characters of a traceback. The text of an error, which is part of its traceback, may be of any length."""
 
@@ -45,8 +43,8 @@ def configure(level: str, format_: str, *, shared: bool = False) -> None:
     """Send all records of `logging` to standard error. Does nothing if this process has configured logging already.
 
     Args:
-        level: a value of `Level`.
-        format_: a value of `Format`.
+        level: one of `emq_cli.arguments.Level`.
+        format_: one of `emq_cli.arguments.Format`.
         shared: True if several processes write to this standard error. The output of
             another could tear apart a text longer than `select.PIPE_BUF` (4,096 bytes), so JSON tracebacks are cut to
             fit.
@@ -56,14 +54,14 @@ def configure(level: str, format_: str, *, shared: bool = False) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter(format_, colors=_has_colors(), most=select.PIPE_BUF if shared else None))
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    if level == Level.DEBUG:
+    if level == "debug":
         for name in CHATTY:
             logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def formatter(format_: str, *, colors: bool = False, most: int | None = None) -> logging.Formatter:
-    """Return the formatter for a value of `Format`; `colors` are for text, `most` bytes of a line for JSON."""
-    return _Json(most) if format_ == Format.JSON else _Text(colors)
+    """Return the formatter of a format; `colors` are for text, `most` bytes of a line for JSON."""
+    return _Json(most) if format_ == "json" else _Text(colors)
 
 
 def _has_colors() -> bool:

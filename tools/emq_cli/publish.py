@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import os
 import signal
 import stat
@@ -10,7 +9,7 @@ import sys
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -30,12 +29,8 @@ SHOWN_IDS = 20
 """Most ids of messages that are printed; JSON has all."""
 
 
-class MissedName(enum.StrEnum):
-    """Treatment of occurrences missed while no host ran, as in `emq.timetable.schedule`."""
-
-    SKIP = "skip"
-    ONCE = "once"
-    ALL = "all"
+MissedName = Literal["skip", "once", "all"]
+"""Treatment of occurrences missed while no host ran, as in `emq.timetable.schedule`."""
 
 
 def _when(text: str, metavar: str = "TIME") -> Any:
@@ -198,7 +193,7 @@ def _again(
         if value is not None:
             raise errors.InvalidMessage(f"{option} {value} does not go with --every and --cron; leave it out")
     every_s = None if every is None else times.given_span_s(every, "--every")
-    again = {"every_s": every_s, "repeat": repeat, "cron": cron, "tz": tz, "missed": missed and missed.value}
+    again = {"every_s": every_s, "repeat": repeat, "cron": cron, "tz": tz, "missed": missed}
     return {name: value for name, value in again.items() if value is not None}
 
 

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-
-class KindName(enum.StrEnum):
-    """The kinds of topics, as in `emq.topics.model`, which is not loaded for `--help`."""
-
-    LOG = "log"
-    RANGE_MERGE = "range_merge"
-    PRIORITY = "priority"
-    FIXED_TIME = "fixed_time"
-
+KindName = Literal["log", "range_merge", "priority", "fixed_time"]
+"""The kinds of topics, as in `emq.topics.model`, which is not loaded for `--help`."""
 
 KindOption = Annotated[
     KindName | None,

@@ -66,7 +66,7 @@ async def create(
             f"topic {name!r}: other commands take a name with *, ? or [ for a pattern; leave them out, or give all "
             f"topics below a prefix their settings: emq family create"
         )
-    wish = topic_settings.Wish(qps, kind and kind.value, slots, group_qps, priorities, url, settings)
+    wish = topic_settings.Wish(qps, kind, slots, group_qps, priorities, url, settings)
     topic = topic_settings.asked(name, wish)
     topic_settings.check(topic, session.settings)
     if handshake is not None:

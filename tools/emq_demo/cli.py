@@ -56,8 +56,8 @@ def demo(
     def run() -> None:
         from emq_cli import logs
 
-        level = log_level or arguments.Level.ERROR
-        logs.configure(level, log_format or arguments.Format.TEXT)
+        level = log_level or "error"
+        logs.configure(level, log_format or "text")
         with needing("the demo", "demo"):
             from emq_demo import run as module
         if resume is not None:

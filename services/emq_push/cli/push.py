@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -27,33 +26,10 @@ app = typer.Typer(
 )
 
 
-class Shown(enum.StrEnum):
-    """The states of deliveries; see `emq_push.service.states`, which needs an extra of EMQ."""
-
-    WAITING = "waiting"
-    HELD = "held"
-    DELAYED = "delayed"
-    IN_FLIGHT = "in_flight"
-    DELIVERED = "delivered"
-    PARKED = "parked"
-    DEAD = "dead"
-    CANCELLED = "cancelled"
-
-
-class Ended(enum.StrEnum):
-    """The states from which a delivery can be replayed."""
-
-    DEAD = "dead"
-    DELIVERED = "delivered"
-    CANCELLED = "cancelled"
-
-
-class Signature(enum.StrEnum):
-    """Kinds of signatures."""
-
-    HMAC = "hmac"
-    ED25519 = "ed25519"
-
+Shown = Literal["waiting", "held", "delayed", "in_flight", "delivered", "parked", "dead", "cancelled"]
+"""The states of deliveries; see `emq_push.service.states`, which needs an extra of EMQ."""
+Ended = Literal["dead", "delivered", "cancelled"]
+"""The states from which a delivery can be replayed."""
 
 Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id, of your own.", show_default=False)]
 Endpoint = Annotated[str, typer.Option("--endpoint", metavar="ID", help="Only this endpoint.")]
@@ -160,8 +136,9 @@ async def endpoint(
         int | None, typer.Option(min=2, max=1_000, help="Most messages of one request. (default: each has its own)")
     ] = None,
     signature: Annotated[
-        Signature, typer.Option(help="hmac shares a secret with the receiver; ed25519 gives it a public key.")
-    ] = Signature.HMAC,
+        Literal["hmac", "ed25519"],
+        typer.Option(help="hmac shares a secret with the receiver; ed25519 gives it a public key."),
+    ] = "hmac",
 ) -> None:
     """Create an endpoint of a tenant; print its id and its secret, which nothing shows again, or its public key.
 
@@ -173,7 +150,7 @@ async def endpoint(
         from emq_push.service.topic_fields import TopicFields
 
         settings = _valid({"url": url, "event_types": event or ["*"], "qps": qps}, EndpointSettings)
-        fields = TopicFields(batch=None if batch is None else Batch(batch), signature=signature.value)
+        fields = TopicFields(batch=None if batch is None else Batch(batch), signature=signature)
         made = await service.endpoints.create(tenant, settings, ACTOR, fields)
     for warning in made.warnings:
         typer.echo(f"warning: {output.plain(warning)}", err=True)
@@ -250,7 +227,7 @@ async def deliveries(
         from emq_push.service.states import State
 
         await service.tenants.get(tenant)
-        wanted = DeliveryFilter(state=None if state is None else State(state.value), endpoint=endpoint)
+        wanted = DeliveryFilter(state=None if state is None else State(state), endpoint=endpoint)
         page = await service.reading.deliveries(tenant, wanted, limit)
     rows, data = [], []
     for shown in page.rows:
@@ -298,7 +275,7 @@ async def resend(session: Session, tenant: Tenant, delivery: Delivery) -> None:
 async def replay(
     session: Session,
     tenant: Tenant,
-    state: Annotated[Ended, typer.Option(help="Deliveries in this state.")] = Ended.DEAD,
+    state: Annotated[Ended, typer.Option(help="Deliveries in this state.")] = "dead",
     endpoint: Endpoint = "",
     event: Annotated[list[str] | None, typer.Option("--event", metavar="TYPE", help="Only these event types.")] = None,
     since: Annotated[
@@ -317,7 +294,7 @@ async def replay(
 
         await service.tenants.get(tenant)
         since_us = 0 if since is None else times.ago_ms(since, "--since", opened.clock.now()) * 1000
-        chosen = ReplayFilter(endpoint, (state.value,), tuple(event or ()), max(0, since_us))
+        chosen = ReplayFilter(endpoint, (state,), tuple(event or ()), max(0, since_us))
         wanted = NewReplay(chosen, rate)
         if dry_run:
             count = await service.replays.count(tenant, wanted)

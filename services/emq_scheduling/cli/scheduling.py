@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
@@ -26,21 +25,6 @@ app = typer.Typer(
     help="Work with pools of resources, whose tasks start where they are done soonest.",
     pretty_exceptions_enable=False,
 )
-
-
-class What(enum.StrEnum):
-    """The parts of a pool that `set` changes."""
-
-    RESOURCE = "resource"
-    TYPE = "type"
-    TENANT = "tenant"
-
-
-class Format(enum.StrEnum):
-    """How a pool is written to a file."""
-
-    TOML = "toml"
-    JSON = "json"
 
 
 Pool = Annotated[str, typer.Argument(metavar="POOL", help="Name of the pool.", show_default=False)]
@@ -109,7 +93,7 @@ async def import_(
 async def export(
     session: Session,
     pool: Pool,
-    fmt: Annotated[Format, typer.Option("--format", help="toml or json.")] = Format.TOML,
+    fmt: Annotated[Literal["toml", "json"], typer.Option("--format", help="toml or json.")] = "toml",
     file: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file instead.")] = None,
 ) -> None:
     """Print a pool as a file for `emq scheduling import`.
@@ -119,7 +103,7 @@ async def export(
     from emq_scheduling.pools import documents
 
     async with _opened(session) as (_, scheduling):
-        text = documents.dump((await scheduling.pools.get(pool)).pool, fmt.value)
+        text = documents.dump((await scheduling.pools.get(pool)).pool, fmt)
     if file is None:
         typer.echo(text, nl=False)
         return
@@ -158,7 +142,10 @@ async def show(session: Session, pool: Pool) -> None:
 async def set_(
     session: Session,
     pool: Pool,
-    what: Annotated[What, typer.Argument(metavar="WHAT", help="resource, type or tenant.", show_default=False)],
+    what: Annotated[
+        Literal["resource", "type", "tenant"],
+        typer.Argument(metavar="WHAT", help="resource, type or tenant.", show_default=False),
+    ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)],
     changes: Annotated[
         list[str],
@@ -179,7 +166,7 @@ async def set_(
     from emq_scheduling.pools import editing, rules
 
     async with _opened(session) as (opened, scheduling):
-        stored = await scheduling.pools.change(pool, lambda found: editing.changed(found, what.value, name, changes))
+        stored = await scheduling.pools.change(pool, lambda found: editing.changed(found, what, name, changes))
         warnings = rules.warnings(stored.pool, await administering.waiting(opened, pool))
     _warn(warnings)
     keys = ", ".join(change.partition("=")[0] for change in changes)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -38,16 +37,6 @@ app = typer.Typer(
 )
 
 
-class Role(enum.StrEnum):
-    """What the holder of a key may do."""
-
-    ADMIN = "admin"
-    SUBMIT = "submit"
-    READ = "read"
-    SEND = "send"
-    MANAGE = "manage"
-
-
 keys = typer.Typer(cls=Room, help="Make, list and delete bearer keys for the API.")
 
 
@@ -73,7 +62,9 @@ def serve(
 
 async def create_key(
     session: Session,
-    role: Annotated[Role, typer.Option(help="What the key may do.")] = Role.ADMIN,
+    role: Annotated[
+        Literal["admin", "submit", "read", "send", "manage"], typer.Option(help="What the key may do.")
+    ] = "admin",
     tenant: Annotated[str, typer.Option(help="The tenant of the key; none for admin and submit.")] = "",
     name: Annotated[str, typer.Option(help="For people, such as who has the key.")] = "",
 ) -> None:
@@ -82,7 +73,7 @@ async def create_key(
     Example: emq api key create --name ops
     """
     async with _opened(session, create=True) as (_, service):
-        key, text = await service.keys.create(role.value, ACTOR, tenant=tenant, name=name[:200])
+        key, text = await service.keys.create(role, ACTOR, tenant=tenant, name=name[:200])
     session.say(text, {"id": key.id, "role": key.role, "tenant": key.tenant, "name": key.name, "key": text})
 
 
