@@ -13,7 +13,7 @@ from emq.calls import content_types
 from emq.runtime.clock import Clock
 from emq.storage.message import Message
 from emq_push.endpoint import Batch, Endpoint
-from emq_push.outcome import Outcome
+from emq_push.verdict import Outcome
 
 MOST_BYTES = 1 << 19
 """Bytes at which a batch is sent. A larger payload goes alone."""

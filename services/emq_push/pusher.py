@@ -27,7 +27,7 @@ from emq_push.http import Connections
 from emq_push.masking import Masking, secrets_of
 from emq_push.oauth2 import OAuth2, Tokens
 from emq_push.outages import Change, Outages
-from emq_push.outcome import Outcome
+from emq_push.verdict import Outcome
 from emq_push.wire import Answer
 
 KEY_S = 30.0

@@ -20,6 +20,7 @@ import datetime
 import email.utils
 import errno
 import ssl
+from typing import NamedTuple
 
 import aiohttp
 
@@ -39,6 +40,23 @@ OURS_S = 2.0
 """Seconds for which a topic pauses after a failure of this host."""
 
 Failure = errors.Retry | errors.GiveBack
+
+
+class Outcome(NamedTuple):
+    """The outcome of one request, for all messages in it.
+
+    Attributes:
+        status: HTTP status; 0 without an answer.
+        answer: the beginning of the body, with secrets masked.
+        failure: None if the endpoint has taken the messages.
+    """
+
+    started_us: int
+    took_us: int
+    status: int = 0
+    answer: str = ""
+    failure: Failure | None = None
+
 
 _OURS = frozenset(
     (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENETDOWN, errno.ENETUNREACH, errno.EADDRNOTAVAIL)

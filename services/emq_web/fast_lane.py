@@ -14,14 +14,17 @@ import fastapi
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from emq_push.service.incoming import Incoming, Many
 from emq_push.service.service import PushService
-from emq_web import published
 from emq_web.access import Caller, caller_of
-from emq_web.problems import Problem, answer, of_error
+from emq_web.one_or_many import OneOrMany
+from emq_web.problems import Problem, answer, check_json, of_error
 
 _PATH = re.compile(r"/v1/tenants/(?P<tenant>[A-Za-z0-9_-]{1,64})/messages")
 _KEY = re.compile(r"[!-~]{1,255}")
 _encode = msgspec.json.Encoder().encode
+
+BODIES = OneOrMany(Incoming, Many, "messages")
 
 
 class FastLane:
@@ -63,10 +66,9 @@ async def publish(service: PushService, caller: Caller, tenant: str, headers: Ma
         Problem, EMQError: nothing, or not everything, was published.
     """
     caller.check("send", tenant)
-    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Problem(415, "", "send the messages as application/json")
+    check_json(headers.get("content-type", ""), "the messages")
     key = _idempotency_key(headers.get("idempotency-key", ""))
-    messages, is_single = published.read(body)
+    messages, is_single = BODIES.read(body)
     digest = hashlib.sha256(body).hexdigest() if key else ""
     receipts = await service.publishing.publish(tenant, messages, key=key, digest=digest, is_single=is_single)
     return _encode(receipts[0]) if is_single else b'{"data":' + _encode(receipts) + b"}"

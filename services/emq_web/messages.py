@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import fastapi
 import msgspec
@@ -14,7 +14,8 @@ from emq_clients.requests import Page
 from emq_push.records.accepted import Message
 from emq_push.records.endpoints import endpoint_of
 from emq_push.records.messages import Head, Selection
-from emq_web import access, fast_lane, forms, models, published
+from emq_web import access, fast_lane, forms, models
+from emq_web.scheduling import schemas
 
 router = models.Router(prefix="/v1/tenants/{tenant}/messages", tags=["messages"])
 
@@ -28,6 +29,14 @@ _encode = msgspec.json.Encoder().encode
 models.answer(answers.StoredMessage, "MessageShown", without=("payload", "deliveries"))
 WHOLE = models.answer(answers.StoredMessage, "MessageWhole")
 models.answer(answers.Erased, "Erased")
+
+BODY = schemas.body(fast_lane.BODIES.schema())
+ACCEPTED: dict[int | str, dict[str, Any]] = {
+    202: {
+        "model": models.of(answers.Receipt) | models.of(answers.Receipts),
+        "description": "accepted, and in the queues of the endpoints",
+    }
+}
 
 
 def _shown(
@@ -47,7 +56,7 @@ def _shown(
     )
 
 
-@router.post("", status_code=202, response_model=None, responses=published.RESPONSES, openapi_extra=published.BODY)
+@router.post("", status_code=202, response_model=None, responses=ACCEPTED, openapi_extra=BODY)
 async def publish(
     tenant: access.TenantId, request: fastapi.Request, _: access.Bearer, idempotency_key: IdempotencyKey = ""
 ) -> fastapi.Response:

@@ -111,6 +111,12 @@ class Problem(Exception):
         return Problem(self.status, self.code, self.detail, pointer=self.pointer, headers=both)
 
 
+def check_json(content_type: str, what: str) -> None:
+    """Raise `Problem` unless the content type of a request is that of JSON; `what` names its body."""
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        raise Problem(415, "", f"send {what} as application/json")
+
+
 def details(problem: Problem) -> ProblemDetails:
     """Return a problem as a part of an answer."""
     return ProblemDetails(
@@ -153,12 +159,12 @@ def of_error(exc: Exception) -> Problem:
             return Problem(
                 503, "unavailable", "the store or the database does not answer", headers={"Retry-After": "1"}
             )
+        case errors.TaskRefused():
+            return Problem(422 if exc.code in _NEVER else 409, exc.code, str(exc))
         case errors.UnknownPool():
             return Problem(404, "unknown_pool", str(exc))
         case errors.UnknownTask():
             return Problem(404, "unknown_task", str(exc))
-        case errors.TaskRefused():
-            return Problem(422 if exc.code in _NEVER else 409, exc.code, str(exc))
         case errors.TasksWaiting():
             return Problem(409, "tasks_waiting", str(exc))
         case errors.InvalidPool():

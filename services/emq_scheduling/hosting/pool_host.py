@@ -17,9 +17,8 @@ from emq.storage.message import Message
 from emq.topics.model import Topic
 from emq_scheduling import topics
 from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe, record_of
-from emq_scheduling.hosting.replies import Replies
+from emq_scheduling.hosting.replies import Replies, Unstarted
 from emq_scheduling.hosting.scheduler import Scheduler
-from emq_scheduling.hosting.unstarted import Unstarted
 from emq_scheduling.hosting.viewing import Viewer
 from emq_scheduling.limits.usage_keeper import UsageKeeper, UsageTable
 from emq_scheduling.model import TaskType

@@ -5,7 +5,7 @@ A topic that belongs to no tenant has the same page without endpoints and delive
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -41,6 +41,7 @@ HOLDS = {
 """The hold of an endpoint, in words."""
 
 _BAD = ("disabled", "circuit_open", "gone")
+_PARTS = tuple(part.value for part in (Part.READY, Part.HELD_BY_RATE, Part.DELAYED, Part.PARKED, Part.DEAD))
 
 
 class Subject(NamedTuple):
@@ -214,15 +215,8 @@ async def _of_topic(service: PushService, of: Subject) -> BacklogNow:
     return BacklogNow(places, [*found.ready.items()] if len(found.ready) > 1 else [], None, [], False)
 
 
-def _parts(lags: Iterable[EndpointLag]) -> dict[str, int]:
-    sums = dict.fromkeys((part.value for part in Part), 0)
-    for lag in lags:
-        sums[Part.READY.value] += lag.ready
-        sums[Part.HELD_BY_RATE.value] += lag.held_by_rate or 0
-        sums[Part.DELAYED.value] += lag.delayed
-        sums[Part.PARKED.value] += lag.parked or 0
-        sums[Part.DEAD.value] += lag.dead
-    return sums
+def _parts(lags: Sequence[EndpointLag]) -> dict[str, int]:
+    return {part: sum(getattr(lag, part) or 0 for lag in lags) for part in _PARTS}
 
 
 async def _priorities(service: PushService, topics: Sequence[Topic]) -> list[tuple[str, int]]:

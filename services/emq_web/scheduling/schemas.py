@@ -9,7 +9,7 @@ import fastapi
 import msgspec
 
 from emq.runtime import documents, errors
-from emq_web.problems import Problem
+from emq_web.problems import Problem, check_json
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -57,8 +57,7 @@ async def read(request: fastapi.Request) -> Any:
     Raises:
         Problem: it is not JSON.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Problem(415, "", "send the body as application/json")
+    check_json(request.headers.get("content-type", ""), "the body")
     try:
         return _decode(await request.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):

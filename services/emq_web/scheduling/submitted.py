@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -56,16 +55,4 @@ class Tasks(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     tasks: Annotated[list[TaskBody], Meta(min_length=1, max_length=MOST)]
 
 
-_bodies = OneOrMany(TaskBody, Tasks, "tasks")
-
-
-def read(body: bytes) -> tuple[Sequence[TaskBody], bool]:
-    """Return the tasks of a body, and whether it has a single one.
-
-    Raises:
-        Problem: the body is not JSON, or does not fit.
-    """
-    return _bodies.read(body)
-
-
-SCHEMA = _bodies.schema()
+BODIES = OneOrMany(TaskBody, Tasks, "tasks")

@@ -16,7 +16,6 @@ from emq_scheduling.records import ends
 from emq_scheduling.records.records import Attempt, TaskStatus
 from emq_scheduling.submitting import Receipt
 from emq_web import forms, models, parameters, problems
-from emq_web.problems import Problem
 from emq_web.scheduling import access, schemas, submitted
 
 router = models.Router(prefix="/v1/pools/{pool}/tasks", tags=["tasks"])
@@ -76,7 +75,7 @@ def _task(of: TaskStatus) -> answers.TaskStatus:
     "",
     status_code=202,
     responses={202: {"model": RECEIPT | TaskOutcomes, "description": "stored; of several tasks, each by itself"}},
-    openapi_extra=schemas.body(submitted.SCHEMA),
+    openapi_extra=schemas.body(submitted.BODIES.schema()),
 )
 async def submit_tasks(of: access.PoolReader, request: fastapi.Request) -> answers.TaskReceipt | TaskOutcomes:
     """Submit one task, or up to 500 at once. What the answer accepts is stored.
@@ -84,9 +83,8 @@ async def submit_tasks(of: access.PoolReader, request: fastapi.Request) -> answe
     A single task that the pool does not take is refused as a problem: with 422 `unknown_type` and `cost_above_limit`,
     with 409 `no_able_resource` and `deadline`. Of several tasks, each has its own receipt or problem.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Problem(415, "", "send the tasks as application/json")
-    bodies, is_single = submitted.read(await request.body())
+    problems.check_json(request.headers.get("content-type", ""), "the tasks")
+    bodies, is_single = submitted.BODIES.read(await request.body())
     found = await of.desk.submit(of.pool, [body.submission() for body in bodies])
     if is_single or all(_is_unavailable(each) for each in found):
         first = found[0]
