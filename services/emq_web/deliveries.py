@@ -13,7 +13,7 @@ from emq_clients.requests import Page
 from emq_push.records.attempts import Attempt
 from emq_push.records.cursors import Page as PageOf
 from emq_push.service.reading import DeliveryFilter, ShownDelivery
-from emq_push.service.states import Hold, State
+from emq_push.service.states import State
 from emq_web import access, forms, models, parameters
 from emq_web.parameters import DeliveryId
 
@@ -23,9 +23,6 @@ RECENT = 20
 """Most attempts that a single delivery shows; all are below `/attempts`."""
 
 LONGEST_ANSWER = 256
-
-FAR_S = 253_370_764_800.0
-"""The year 9999, in seconds since the epoch: no later time can be shown."""
 
 models.answer(answers.Delivery, "DeliveryShown", without=("latest_attempts",))
 WITH_ATTEMPTS = models.answer(answers.Delivery, "DeliveryWithAttempts")
@@ -39,13 +36,6 @@ class ResendBody(forms.Body):
     )
 
 
-def hold_shown(hold: Hold) -> answers.Hold | None:
-    if hold.name == "none":
-        return None
-    until = forms.time_or_none(round(hold.until * 1e6)) if 0 < hold.until < FAR_S else None
-    return answers.Hold(name=hold.name, reason=hold.reason, until=until, rate_per_s=hold.rate)
-
-
 def shown(found: ShownDelivery, attempts: Sequence[answers.Attempt] = ()) -> answers.Delivery:
     d = found.delivery
     return forms.shown(
@@ -54,7 +44,7 @@ def shown(found: ShownDelivery, attempts: Sequence[answers.Attempt] = ()) -> ans
         state=found.state,
         status=d.status or None,
         next_attempt=forms.time_or_none(d.next_us),
-        hold=hold_shown(found.hold),
+        hold=found.hold.shown,
         latest_attempts=attempts,
     )
 

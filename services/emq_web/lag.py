@@ -9,9 +9,7 @@ import msgspec
 from emq_clients.push import answers
 from emq_clients.requests import Page
 from emq_push.service import lagging
-from emq_push.service.lagging import EndpointLag, RateStatus
 from emq_web import access, forms, models, parameters
-from emq_web.deliveries import hold_shown
 
 router = models.Router(prefix="/v1/tenants/{tenant}", tags=["lag and limits"])
 
@@ -45,20 +43,6 @@ for _kind in (Parts, LagPage):
     models.answer(_kind)
 
 
-def _lag(found: EndpointLag) -> answers.EndpointLag:
-    return forms.shown(answers.EndpointLag, found, oldest_claimable_s=found.oldest_s, hold=hold_shown(found.hold))
-
-
-def _rate(found: RateStatus) -> answers.Rate:
-    return forms.shown(
-        answers.Rate,
-        found,
-        endpoint=found.name or None,
-        last_seconds=found.last_s,
-        limited_by=hold_shown(found.hold),
-    )
-
-
 @router.get("/lag")
 async def get_lag(of: access.ReaderOfExisting, at: forms.ListAt, endpoint: parameters.OnlyEndpoint = "") -> LagPage:
     """Show how far endpoints are behind, in parts that are never added up."""
@@ -66,13 +50,8 @@ async def get_lag(of: access.ReaderOfExisting, at: forms.ListAt, endpoint: param
     sums: dict[str, Any] = {
         name: lagging.total([getattr(each, name) for each in page.rows]) for name in Parts.__struct_fields__
     }
-    oldest = max((each.oldest_s for each in page.rows if each.oldest_s is not None), default=None)
-    return LagPage(
-        data=[_lag(each) for each in page.rows],
-        sum=Parts(**sums),
-        oldest_claimable_s=oldest,
-        next=page.next or None,
-    )
+    oldest = max((s for each in page.rows if (s := each.oldest_claimable_s) is not None), default=None)
+    return LagPage([*page.rows], Parts(**sums), oldest, page.next or None)
 
 
 @router.get("/rate-limit-status")
@@ -80,4 +59,5 @@ async def get_rate_limit_status(
     of: access.ReaderOfExisting, at: forms.ListAt, endpoint: parameters.OnlyEndpoint = ""
 ) -> Page[answers.Rate]:
     """Show what the tenant and its endpoints may use, use, and are limited by now."""
-    return forms.page(await of.service.lagging.rates(of.tenant, *at, endpoint), _rate)
+    page = await of.service.lagging.rates(of.tenant, *at, endpoint)
+    return Page([*page.rows], page.next or None)

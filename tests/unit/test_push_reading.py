@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from emq.allocation.records import Entry, Pointer, Record, Running
 from emq.host.statistics import ThrottledTopic, WatchedTopic
 from emq.topics import buckets
-from emq_clients.push.answers import PlannedHost
+from emq_clients.push.answers import Hold, PlannedHost, Rate
 from emq_push.records import tables
 from emq_push.records.cursors import InvalidCursor
 from emq_push.service.cluster import ClusterService, summary_of
@@ -210,9 +210,9 @@ async def test_lag_is_told_in_parts(tenant: Tenant) -> None:
     assert (a.endpoint, a.ready, a.held_by_rate, a.delayed, a.in_flight, a.parked, a.dead) == (
         *("ep_a", 5, None, 1, None, None, 2),
     )
-    assert a.oldest_s is not None
-    assert 0.5 < a.oldest_s < 60
-    assert (b.ready, b.delayed, b.dead, b.oldest_s) == (0, 0, 0, None)
+    assert a.oldest_claimable_s is not None
+    assert 0.5 < a.oldest_claimable_s < 60
+    assert (b.ready, b.delayed, b.dead, b.oldest_claimable_s) == (0, 0, 0, None)
     await push_hosts.save(tenant.app, push_hosts.topic(tenant.topic(), in_flight=2, started_per_s=10))
     [held] = (await lagging(tenant).lag(tenant.id, 10, endpoint="ep_a")).rows
     assert (held.ready, held.held_by_rate, held.in_flight, held.parked) == (0, 3, 2, 0)
@@ -238,8 +238,9 @@ async def test_lag_of_endpoints_in_pages_and_of_strangers(tenant: Tenant) -> Non
 async def test_the_status_of_rates(tenant: Tenant) -> None:
     service = lagging(tenant)
     [whole, a, _] = (await service.rates(tenant.id, 10)).rows
-    assert (whole.name, whole.cap_per_s, whole.used_per_s, whole.hold.name) == ("", 100, None, "unknown")
-    assert (a.name, a.cap_per_s, a.used_per_s, a.hold.name) == ("ep_a", 10, None, "unknown")
+    unknown = Hold("unknown", "no host has reported lately")
+    assert whole == Rate(cap_per_s=100, limited_by=unknown)
+    assert a == Rate(endpoint="ep_a", cap_per_s=10, limited_by=unknown)
     # Asking lets hosts count each second.
     second = int(tenant.app.clock.now())
     busy = push_hosts.topic(tenant.topic(), started_per_s=4)
@@ -250,11 +251,11 @@ async def test_the_status_of_rates(tenant: Tenant) -> None:
             watched=(WatchedTopic(f"{tenant.id}.ep_*", second + (host == "h2"), starts),),
         )
     [whole, a, _] = (await lagging(tenant).rates(tenant.id, 10)).rows
-    assert whole.last_s == (6, 8, 10)
+    assert whole.last_seconds == [6, 8, 10]
     assert whole.used_per_s == 8
-    assert (a.used_per_s, a.hold.name) == (8, "none")
+    assert (a.used_per_s, a.limited_by) == (8, None)
     [only] = (await lagging(tenant).rates(tenant.id, 10, endpoint="ep_b")).rows
-    assert (only.name, only.used_per_s) == ("ep_b", 0)
+    assert (only.endpoint, only.used_per_s) == ("ep_b", 0)
 
 
 # -------------------------------------------------------------------------------------------------------------- cluster

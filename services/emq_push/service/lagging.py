@@ -7,10 +7,10 @@ lately, the hosts' parts are None: unknown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from emq.database import watches
 from emq.topics.model import Topic
+from emq_clients.push.answers import EndpointLag, Rate
 from emq_push.records import cursors
 from emq_push.records.cursors import Page
 from emq_push.records.deliveries import Deliveries
@@ -27,50 +27,6 @@ WATCH_MS = 60_000
 
 SHOWN_S = 10
 """Most seconds of starts that the status of a rate shows."""
-
-
-class EndpointLag(NamedTuple):
-    """The deliveries of an endpoint that are not done, by what they wait for; each counts in one part.
-
-    Attributes:
-        endpoint: its id.
-        ready: nothing: they may start now. While no host reports, also those that are held or in flight.
-        held_by_rate: the rate of the endpoint or its tenant; None if not known.
-        delayed: their time, for a retry.
-        in_flight: the endpoint's answer; None if not known.
-        parked: the endpoint is disabled or paused, or its circuit is open. None if not known.
-        dead: dead letters.
-        oldest_s: seconds since the oldest delivery that is due was accepted; None if none is due.
-        hold: what holds the endpoint.
-    """
-
-    endpoint: str
-    ready: int
-    held_by_rate: int | None
-    delayed: int
-    in_flight: int | None
-    parked: int | None
-    dead: int
-    oldest_s: float | None
-    hold: Hold
-
-
-class RateStatus(NamedTuple):
-    """The cap, the use and the present limit of an endpoint, or of a tenant as a whole.
-
-    Attributes:
-        name: the endpoint's id; empty for the tenant.
-        cap_per_s: most deliveries started in a second.
-        used_per_s: deliveries started a second now; None if not known.
-        last_s: starts in each of the last seconds, the oldest first; empty if no host has counted them yet.
-        hold: what limits it now.
-    """
-
-    name: str
-    cap_per_s: float
-    used_per_s: float | None
-    last_s: tuple[int, ...]
-    hold: Hold
 
 
 class LaggingService:
@@ -103,7 +59,7 @@ class LaggingService:
             found.append(_lag(id_, counts[topic.name], hold, facts.in_flight(topic.name), oldest_s))
         return Page(found, page.next)
 
-    async def rates(self, tenant: str, limit: int, cursor: str = "", endpoint: str = "") -> Page[RateStatus]:
+    async def rates(self, tenant: str, limit: int, cursor: str = "", endpoint: str = "") -> Page[Rate]:
         """Return the present limits of the tenant and its endpoints; the tenant comes first, on the first page.
 
         The first call lets hosts count the starts of each second, so that calls a few seconds later show these.
@@ -123,7 +79,8 @@ class LaggingService:
             topic = topics.get(topic_of(tenant, id_))
             if topic is not None:
                 hold = states.hold_of(topic, whole, facts)
-                found.append(RateStatus(id_, topic.qps, facts.started_per_s(topic.name), (), hold))
+                started = facts.started_per_s(topic.name)
+                found.append(Rate(endpoint=id_, cap_per_s=topic.qps, used_per_s=started, limited_by=hold.shown))
         return Page(found, page.next)
 
     async def _endpoints(self, of: str, tenant: str, limit: int, cursor: str, endpoint: str) -> Page[str]:
@@ -142,27 +99,29 @@ def total(parts: Sequence[int | None]) -> int | None:
 
 
 def _lag(endpoint: str, counts: Backlog, hold: Hold, in_flight: int | None, oldest_s: float | None) -> EndpointLag:
+    """Return the lag of an endpoint. While no host reports, those that are held or in flight count as ready."""
     held = sum(counts.ready.values()) + counts.claimed
     flying = None if in_flight is None else min(in_flight, held)
     rest = held - (flying or 0)
     unknown = hold.name == "unknown"
     return EndpointLag(
-        endpoint,
+        endpoint=endpoint,
         ready=0 if hold.parks or hold.holds else rest,
         held_by_rate=rest if hold.holds else None if unknown else 0,
         delayed=counts.delayed,
         in_flight=flying,
         parked=rest if hold.parks else None if unknown else 0,
         dead=counts.dead,
-        oldest_s=oldest_s,
-        hold=hold,
+        oldest_claimable_s=oldest_s,
+        hold=hold.shown,
     )
 
 
-def _of_tenant(topic: Topic, facts: HostFacts) -> RateStatus:
+def _of_tenant(topic: Topic, facts: HostFacts) -> Rate:
     used = states.tenant_use(topic.name, facts)
     watched = facts.starts(topic.name)
     hold = Hold("unknown", "no host has reported lately") if used is None else Hold("none")
     if used is not None and used >= states.AT_CAP * topic.qps:
         hold = Hold("tenant_cap", f"the tenant's endpoints together use its {topic.qps:g} a second")
-    return RateStatus("", topic.qps, used, watched[1][-SHOWN_S:] if watched is not None else (), hold)
+    last = [] if watched is None else [*watched[1][-SHOWN_S:]]
+    return Rate(cap_per_s=topic.qps, used_per_s=used, last_seconds=last, limited_by=hold.shown)

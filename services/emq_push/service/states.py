@@ -14,11 +14,13 @@ known, and a delivery that may be held is shown as waiting.
 
 from __future__ import annotations
 
+import datetime
 import enum
 from typing import NamedTuple
 
 from emq.topics.model import State as TopicState
 from emq.topics.model import Topic
+from emq_clients.push import answers
 from emq_push.attributes import DISABLED, PAUSED
 from emq_push.records import deliveries
 from emq_push.records.deliveries import Delivery
@@ -26,6 +28,10 @@ from emq_push.service.host_facts import HostFacts
 
 AT_CAP = 0.95
 """The part of its rate from which on a topic counts as using all of it: snapshots round, and seconds differ."""
+
+
+FAR_S = 253_370_764_800.0
+"""The year 9999, in seconds since the epoch: no later time can be shown."""
 
 
 class State(enum.StrEnum):
@@ -72,6 +78,14 @@ class Hold(NamedTuple):
     @property
     def holds(self) -> bool:
         return self.name in ("throttled", "endpoint_cap", "tenant_cap")
+
+    @property
+    def shown(self) -> answers.Hold | None:
+        """The hold as answers have it."""
+        if self.name == "none":
+            return None
+        until = datetime.datetime.fromtimestamp(self.until, datetime.UTC) if 0 < self.until < FAR_S else None
+        return answers.Hold(self.name, self.reason, until, self.rate)
 
 
 def hold_of(topic: Topic | None, tenant: Topic | None, facts: HostFacts) -> Hold:

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 from emq.database import watches
 from emq.host.lag_parts import Part
 from emq.topics.model import State, Topic
+from emq_clients.push.answers import EndpointLag, Hold
 from emq_push.records.endpoints import Endpoint, topic_of, topics_of
 from emq_push.service import states
 from emq_push.service.host_facts import HostFacts
-from emq_push.service.lagging import WATCH_MS, EndpointLag, total
+from emq_push.service.lagging import WATCH_MS, total
 from emq_push.service.refusals import NotFound
 from emq_push.service.service import PushService
-from emq_push.service.states import Hold
 from emq_push.service.tenancy import unknown
 from emq_trace import backlog
 from emq_web.pages import charts, first_screen
@@ -40,6 +40,7 @@ HOLDS = {
 }
 """The hold of an endpoint, in words."""
 
+_FREE = Hold("none", "")
 _BAD = ("disabled", "circuit_open", "gone")
 _PARTS = tuple(part.value for part in (Part.READY, Part.HELD_BY_RATE, Part.DELAYED, Part.PARKED, Part.DEAD))
 
@@ -90,7 +91,7 @@ class EndpointRow(NamedTuple):
 
     @property
     def hold(self) -> Hold:
-        return self.lag.hold
+        return self.lag.hold or _FREE
 
     @property
     def in_words(self) -> str:
@@ -192,7 +193,7 @@ async def backlog_now(service: PushService, of: Subject) -> BacklogNow:
         for lag, name in zip(lags.rows, names, strict=True)
         if (topic := topics.get(name)) is not None and (endpoint := endpoints.get(lag.endpoint)) is not None
     ]
-    oldest = [lag.oldest_s for lag in lags.rows if lag.oldest_s is not None]
+    oldest = [s for lag in lags.rows if (s := lag.oldest_claimable_s) is not None]
     flying = total([lag.in_flight for lag in lags.rows])
     return BacklogNow(
         first_screen.places_of(_parts(lags.rows), flying),
