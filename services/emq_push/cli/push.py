@@ -41,7 +41,8 @@ Delivery = Annotated[str, typer.Argument(metavar="DELIVERY", help="As `emq push 
 
 
 @contextlib.asynccontextmanager
-async def _opened(session: Session, *, create: bool = False) -> AsyncIterator[tuple[App, PushService]]:
+async def opened_service(session: Session, *, create: bool = False) -> AsyncIterator[tuple[App, PushService]]:
+    """Open the app of a command, and the push service over it."""
     with needing("the push service", "push"):
         from emq_push.service.service import PushService
     async with session.app(create=create) as opened:
@@ -63,7 +64,7 @@ async def tenant(
 
     Example: emq push tenant acme --qps 50
     """
-    async with _opened(session, create=True) as (_, service):
+    async with opened_service(session, create=True) as (_, service):
         from emq_push.records.tenants import TenantSettings
 
         changes = {"qps": qps} if name is None else {"qps": qps, "name": name}
@@ -79,7 +80,7 @@ async def tenants(session: Session, limit: Limit = 50) -> None:
 
     Example: emq push tenants --limit 200
     """
-    async with _opened(session) as (opened, service):
+    async with opened_service(session) as (opened, service):
         page = await service.tenants.page(limit)
     rows = [(t.id, t.settings.qps, "paused" if t.is_paused else "", t.settings.name) for t in page.rows]
     data = [{"id": t.id, "paused": t.is_paused, **msgspec.structs.asdict(t.settings)} for t in page.rows]
@@ -113,7 +114,7 @@ async def resume(session: Session, tenant: Tenant, endpoint: OneEndpoint = "") -
 
 
 async def _set_paused(session: Session, tenant: str, endpoint: str, *, paused: bool) -> None:
-    async with _opened(session) as (_, service):
+    async with opened_service(session) as (_, service):
         if endpoint:
             await service.endpoints.set_paused(tenant, endpoint, paused, ACTOR)
         else:
@@ -144,7 +145,7 @@ async def endpoint(
 
     Example: emq push endpoint acme https://acme.example/hooks --event 'order.*'
     """
-    async with _opened(session) as (_, service):
+    async with opened_service(session) as (_, service):
         from emq_push.endpoint import Batch
         from emq_push.records.endpoints import EndpointSettings
         from emq_push.service.topic_fields import TopicFields
@@ -165,7 +166,7 @@ async def endpoints(session: Session, tenant: Tenant, limit: Limit = 50) -> None
 
     Example: emq push endpoints acme
     """
-    async with _opened(session) as (_, service):
+    async with opened_service(session) as (_, service):
         await service.tenants.get(tenant)
         page = await service.endpoints.page(tenant, limit)
         lags = {lag.endpoint: lag for lag in (await service.lagging.lag(tenant, limit)).rows}
@@ -196,7 +197,7 @@ async def send(
 
     Example: emq push send acme order.created '{"order": 17}'
     """
-    async with _opened(session) as (_, service):
+    async with opened_service(session) as (_, service):
         from emq_push.service.incoming import Incoming
 
         try:
@@ -222,7 +223,7 @@ async def deliveries(
 
     Example: emq push deliveries acme --state dead
     """
-    async with _opened(session) as (_, service):
+    async with opened_service(session) as (_, service):
         from emq_push.service.reading import DeliveryFilter
         from emq_push.service.states import State
 
@@ -247,7 +248,7 @@ async def attempts(session: Session, tenant: Tenant, delivery: Delivery, limit: 
 
     Example: emq push attempts acme ep_01:msg_01
     """
-    async with _opened(session) as (_, service):
+    async with opened_service(session) as (_, service):
         await service.tenants.get(tenant)
         page = await service.reading.attempts(tenant, delivery, limit)
     rows = [
@@ -265,7 +266,7 @@ async def resend(session: Session, tenant: Tenant, delivery: Delivery) -> None:
 
     Example: emq push resend acme ep_01:msg_01
     """
-    async with _opened(session) as (_, service):
+    async with opened_service(session) as (_, service):
         await service.tenants.get(tenant)
         shown = await service.resending.resend(tenant, delivery, ACTOR)
     session.say(f"delivery {delivery}: {shown.state}", {"id": delivery, "state": str(shown.state)})
@@ -288,7 +289,7 @@ async def replay(
 
     Example: emq push replay acme --since 2h --dry-run
     """
-    async with _opened(session) as (opened, service):
+    async with opened_service(session) as (opened, service):
         from emq_push.records.replays import ReplayFilter
         from emq_push.service.replaying import NewReplay
 
@@ -312,7 +313,7 @@ async def replays(session: Session, tenant: Tenant, limit: Limit = 50) -> None:
 
     Example: emq push replays acme
     """
-    async with _opened(session) as (_, service):
+    async with opened_service(session) as (_, service):
         await service.tenants.get(tenant)
         page = await service.replays.page(tenant, limit)
     rows = [(r.id, r.state, r.body.replayed, r.body.total, output.when_briefly(r.created_us / 1000)) for r in page.rows]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -14,11 +12,10 @@ from emq_cli.arguments import LOGGING, Yes
 from emq_cli.entry import Room
 from emq_cli.extras import needing
 from emq_cli.session import ACTOR, Session, command
+from emq_push.cli.push import opened_service
 
 if TYPE_CHECKING:
-    from emq import App
     from emq_push.records.keys import Key
-    from emq_push.service.service import PushService
 
 
 class ServesByItself(Room):
@@ -72,7 +69,7 @@ async def create_key(
 
     Example: emq api key create --name ops
     """
-    async with _opened(session, create=True) as (_, service):
+    async with opened_service(session, create=True) as (_, service):
         key, text = await service.keys.create(role, ACTOR, tenant=tenant, name=name[:200])
     session.say(text, {"id": key.id, "role": key.role, "tenant": key.tenant, "name": key.name, "key": text})
 
@@ -86,7 +83,7 @@ async def list_keys(
 
     Example: emq api key list --tenant acme
     """
-    async with _opened(session) as (opened, service):
+    async with opened_service(session) as (opened, service):
         page = await service.keys.page(limit, "", tenant)
         now_us = opened.clock.now_us()
     rows = [_row(key, now_us) for key in page.rows]
@@ -123,21 +120,13 @@ async def delete_key(
 
     Example: emq api key delete key_0660f39739c8a50000atHA3ho0C
     """
-    async with _opened(session) as (_, service):
+    async with opened_service(session) as (_, service):
         them = "it" if keep_made else "it, or a key that it made,"
         session.confirm(f"Delete key {key}? Who uses {them} is refused from then on.", yes)
         gone = await service.keys.delete(key, ACTOR, keep_made=keep_made)
     made = [each.id for each in gone[1:] if each.kind == "key"]
     more = f", and {plurals.count(len(made), 'key')} that it made" if made else ""
     session.say(f"deleted {key}{more}", {"id": key, "with": made})
-
-
-@contextlib.asynccontextmanager
-async def _opened(session: Session, *, create: bool = False) -> AsyncIterator[tuple[App, PushService]]:
-    with needing("the push service", "push"):
-        from emq_push.service.service import PushService
-    async with session.app(create=create) as opened:
-        yield opened, await PushService.open(opened)
 
 
 def _row(key: Key, now_us: int) -> tuple[str, ...]:
