@@ -16,10 +16,12 @@ import operator
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 from urllib.parse import quote
 
+import httptools
 import msgspec
 import uvloop
 
@@ -33,10 +35,8 @@ HUNG_UP = 0
 _NO_CONTENT = 204
 _FAILURE = 500
 _STOP_TIMEOUT_S = 30.0
-_PAUSE_BYTES = 1 << 16
-"""A receiver stops reading from a connection with more bytes of unanswered requests than this."""
-_MAX_BYTES = 64 << 20
-"""Bytes of the largest request; a receiver closes the connection of a larger one."""
+_MOST_QUEUED = 100
+"""A receiver stops reading from a connection with more unanswered requests than this."""
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -184,40 +184,6 @@ class _Request(NamedTuple):
     attempt: int
 
 
-class _Malformed(Exception):
-    """The bytes are not a request that the receivers understand."""
-
-
-def _parse_request(data: bytes) -> tuple[_Request, int] | None:
-    """Return the first request in `data` and its length in bytes; None if the request is not complete."""
-    end = data.find(b"\r\n\r\n")
-    if end < 0:
-        return None
-    head = data[: end + 2]
-    folded = head.lower()
-    if b"\r\ntransfer-encoding:" in folded:
-        raise _Malformed("chunked bodies are not supported")
-    try:
-        _, path, _ = head[: head.index(b"\r\n")].split(b" ")
-        size = end + 4 + int(_header(head, folded, b"content-length") or 0)
-        if size > _MAX_BYTES:
-            raise _Malformed(f"a request of {size} bytes")
-        if len(data) < size:
-            return None
-        message_id = _header(head, folded, b"webhook-id").decode("latin-1")
-        return _Request(path, message_id, int(_header(head, folded, b"emq-attempt") or 0)), size
-    except ValueError as exc:
-        raise _Malformed(f"bad request head: {exc}") from exc
-
-
-def _header(head: bytes, folded: bytes, name: bytes) -> bytes:
-    at = folded.find(b"\r\n" + name + b":")
-    if at < 0:
-        return b""
-    at += len(name) + 3
-    return head[at : head.index(b"\r\n", at)].strip()
-
-
 def _response(status: str) -> bytes:
     # A 204 must not carry a Content-Length (RFC 9110, 8.6).
     length = b"" if status.startswith("204") else b"Content-Length: 0\r\n"
@@ -235,7 +201,8 @@ class _Connection(asyncio.Protocol):
     def __init__(self, tenants: Mapping[bytes, _Tenant], log: _Log) -> None:
         self._tenants = tenants
         self._log = log
-        self._data = b""
+        self._parser = httptools.HttpRequestParser(self)
+        self._requests: deque[_Request | None] = deque()  # None for one that is not understood
         self._waiting: tuple[asyncio.TimerHandle, str, int, _Request] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -249,25 +216,41 @@ class _Connection(asyncio.Protocol):
             self._log.add(tenant, arrived_us, request, HUNG_UP)
 
     def data_received(self, data: bytes) -> None:
-        self._data = self._data + data if self._data else data
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._requests.append(None)
         if not self._waiting:
             self._serve()
-        elif len(self._data) > _PAUSE_BYTES:
+        elif len(self._requests) > _MOST_QUEUED:
             self._transport.pause_reading()
 
+    def on_message_begin(self) -> None:
+        self._path, self._id, self._attempt = b"", "", 0
+
+    def on_url(self, part: bytes) -> None:
+        self._path += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        match name.lower():
+            case b"webhook-id":
+                self._id = value.decode("latin-1")
+            case b"emq-attempt":
+                self._attempt = int(value or 0)
+            case b"transfer-encoding":
+                raise ValueError("chunked bodies are not supported")
+
+    def on_message_complete(self) -> None:
+        self._requests.append(_Request(self._path, self._id, self._attempt))
+
     def _serve(self) -> None:
-        """Respond to the complete requests in the buffer, up to the first that has to wait."""
-        while self._data and not self._waiting:
-            try:
-                parsed = _parse_request(self._data)
-            except _Malformed:
+        """Respond to the requests that are there, up to the first that has to wait."""
+        while self._requests and not self._waiting:
+            request = self._requests.popleft()
+            if request is None:
                 self._transport.write(_BAD_REQUEST)
                 self._transport.close()
                 return
-            if parsed is None:
-                return
-            request, size = parsed
-            self._data = self._data[size:]
             self._answer(request)
 
     def _answer(self, request: _Request) -> None:
