@@ -18,7 +18,7 @@ from emq_push.endpoint import Batch
 from emq_push.service.incoming import Incoming
 from emq_push.service.topic_fields import Auth
 from emq_scheduling.model import Resource
-from emq_web.scheduling.submitted import TaskBody
+from emq_web.scheduling.tasks import TaskBody
 from support import api_operations
 
 PUSH = api_operations.of(push_operations, {"message"}) | api_operations.of(cluster, ())

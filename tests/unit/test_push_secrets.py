@@ -18,8 +18,7 @@ from emq.storage.message import Message
 from emq.topics import catalog_file, model, secret_attributes
 from emq_push.endpoint import Endpoint, Endpoints
 from emq_push.pusher import Pusher
-from emq_push.reencryption import reencrypt
-from emq_push.secrets import Secrets
+from emq_push.secrets import Secrets, reencrypt
 from emq_push.service.topic_fields import Auth, TopicFields
 from support.emq_shell import Shell
 

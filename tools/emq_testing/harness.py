@@ -20,11 +20,10 @@ from emq.host.host import Host
 from emq.runtime import settings
 from emq.runtime.clock import SystemClock
 from emq_testing import left as rest
-from emq_testing import publishes
 from emq_testing.database import VirtualDatabase
 from emq_testing.left import Left, NotSettled
 from emq_testing.outside import RealWork
-from emq_testing.record import Failure, Published, Record
+from emq_testing.record import Failure, Published, Record, watch
 from emq_testing.virtual_time import VirtualTime, installed
 
 SETTLE_S = 300.0
@@ -344,7 +343,7 @@ class Harness:
             self._running -= 1
 
     async def _with_listening(self, start_hooks: Callable[[], Awaitable[None]]) -> None:
-        publishes.watch(self.app.producer, self._record)
+        watch(self.app.producer, self._record)
         await start_hooks()
 
     async def _outside_of_engine(self, step: Callable[[], Awaitable[object]]) -> object:

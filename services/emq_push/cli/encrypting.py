@@ -29,8 +29,7 @@ async def encrypt(
     Example: emq topic encrypt
     """
     with needing("push over HTTP", "push"):
-        from emq_push.reencryption import reencrypt
-        from emq_push.secrets import Secrets
+        from emq_push.secrets import Secrets, reencrypt
     secrets = Secrets.of_setting(session.settings)
     written, changed, unreadable = 0, 0, dict[str, str]()
     async with session.app() as opened:

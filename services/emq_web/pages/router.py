@@ -21,7 +21,6 @@ from emq_web.pages import (
     hosts_screen,
     pool_changes,
     pool_pages,
-    pool_topics,
     pool_what_if,
     tenant_pages,
 )
@@ -100,7 +99,7 @@ async def now(screen: View) -> Response:
     if not screen.visitor.sees_all:
         return redirect(screen.request, f"{PREFIX}/tenants/{segment(screen.visitor.tenant)}")
     seen = (await screen.service.hosts.now()).seen
-    of_pools = await pool_topics.pools_of(screen, first_screen.named(seen))
+    of_pools = await pool_pages.pools_of(screen, first_screen.named(seen))
     return screen.answer_either("first_screen", now=first_screen.of(seen, of_pools))
 
 

@@ -13,7 +13,7 @@ from emq_push.service.refusals import Invalid
 from emq_push.service.replaying import shown_state
 from emq_push.service.service import PushService
 from emq_push.service.states import State
-from emq_web.pages import changes, pool_topics, tenant_screen
+from emq_web.pages import changes, pool_pages, tenant_screen
 from emq_web.pages.gate import Visitor
 from emq_web.pages.rendering import number
 from emq_web.pages.routing import AdminView, Screen, View, new_router
@@ -81,7 +81,7 @@ async def tenant(
     of = await subject(screen.service, screen.visitor, tenant)
     context: dict[str, Any] = {
         "of": of,
-        "pool": (await pool_topics.pools_of(screen, [] if of.is_tenant else [of.topic])).get(of.name, ""),
+        "pool": (await pool_pages.pools_of(screen, [] if of.is_tenant else [of.topic])).get(of.name, ""),
         "rate": await tenant_screen.rate_now(screen.service, of),
         "backlog": await tenant_screen.backlog_now(screen.service, of),
         "list": await _deliveries(screen.service, of, state, cursor) if of.is_tenant else None,
@@ -139,7 +139,7 @@ async def _plain_topics(screen: Screen, begin: str) -> list[Topic]:
     found: list[Topic] = []
     for start in range(0, len(names), LOOKED_AT):
         topics = await catalog.some(names[start : start + LOOKED_AT])
-        of_pools = await pool_topics.pools_of(screen, topics.values())
+        of_pools = await pool_pages.pools_of(screen, topics.values())
         found += [topics[name] for name in sorted(topics) if name not in of_pools]
         if len(found) >= TENANTS:
             break
