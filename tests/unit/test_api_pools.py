@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from emq import App
+from emq_scheduling import administering
 from emq_scheduling.forecast import what_if
 from emq_scheduling.model import Pool, Resource, TaskType
 from emq_scheduling.pools import documents
@@ -87,14 +89,14 @@ async def test_a_patch_of_a_pool_leaves_what_it_does_not_name(api: Api) -> None:
 
 
 async def test_a_pool_that_is_changed_while_it_is_deleted_stays(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    unfinished = PoolDesk._unfinished
+    waiting = administering.waiting
 
-    async def meanwhile(desk: PoolDesk, name: str) -> int:
+    async def meanwhile(app: App, name: str) -> dict[str, int]:
         monkeypatch.undo()
         await api("PATCH", SMS, {"zone": "UTC"})
-        return await unfinished(desk, name)
+        return await waiting(app, name)
 
-    monkeypatch.setattr(PoolDesk, "_unfinished", meanwhile)
+    monkeypatch.setattr(administering, "waiting", meanwhile)
     assert (await api("DELETE", SMS, headers={"If-Match": '"1"'}, status=412))["code"] == "other_version"
     assert (await api("GET", SMS))["version"] == 2
 

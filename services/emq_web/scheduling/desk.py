@@ -27,7 +27,6 @@ from emq_scheduling.records.records import Records, TaskStatus
 from emq_scheduling.records.snapshot import PoolState, Snapshot
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.submitting import Receipt, Submission, Submitter
-from emq_trace import backlog
 from emq_web.problems import Problem
 
 TRIES = 20
@@ -141,7 +140,7 @@ class PoolDesk:
         found = await self.catalog.get(name)
         if version is not None and version != found.version:
             raise _other_version(name, version, found.version)
-        if not force and (n := await self._unfinished(name)):
+        if not force and (n := sum((await administering.waiting(self._parts.app, name)).values())):
             raise errors.TasksWaiting(
                 f"pool {name!r} has {plurals.count(n, 'task')} not done; let them end, or delete it with force=true: "
                 "they wait then until a pool of this name is created"
@@ -157,11 +156,6 @@ class PoolDesk:
             return await self.catalog.get(name)
         except errors.UnknownPool:
             return None
-
-    async def _unfinished(self, name: str) -> int:
-        topics = await self._parts.app.catalog.list(f"{name}.*")
-        counts = await backlog.of(self._parts.app.admin, topics)
-        return sum(sum(each.ready.values()) + each.delayed for each in counts)
 
     async def warnings(self, pool: Pool) -> list[str]:
         """Return legal but odd settings of a pool, with the tasks that wait in it."""
