@@ -12,6 +12,7 @@ import pydantic
 from emq_clients.push import answers
 from emq_clients.requests import Page
 from emq_push.records.endpoints import EVENT_TYPE, Endpoint, EndpointSettings, Handshake
+from emq_push.service import examples
 from emq_push.service.endpoints import EndpointService, Made
 from emq_push.service.refusals import converted
 from emq_push.service.topic_fields import EndpointFields, TopicFields
@@ -213,5 +214,5 @@ async def send_example(endpoint: EndpointId, of: access.Sender, body: ExampleBod
     """Send one signed example to this endpoint, in its queue and under its limits, at its highest priority."""
     asked = body or ExampleBody.model_validate({})
     payload = None if asked.payload is None else forms.encoded(asked.payload)
-    receipt, sent = await of.service.examples.send(of.tenant, endpoint, asked.event_type, payload)
+    receipt, sent = await examples.send(of.service, of.tenant, endpoint, asked.event_type, payload)
     return answers.Example(id=receipt.id, delivery=receipt.deliveries[0], payload=msgspec.json.decode(sent))

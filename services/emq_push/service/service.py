@@ -15,7 +15,6 @@ from emq_push.records.cursors import Page
 from emq_push.service.cluster import ClusterService
 from emq_push.service.endpoints import EndpointService
 from emq_push.service.erasing import Erasing
-from emq_push.service.examples import ExampleService
 from emq_push.service.handshakes import HandshakeService
 from emq_push.service.host_facts import HostView
 from emq_push.service.keys import KeyService
@@ -41,7 +40,7 @@ class PushService:
 
     Attributes:
         parts: the app, its database, ids and the audit log.
-        tenants, endpoints, erasing, publishing, examples, handshakes, keys: see their modules.
+        tenants, endpoints, erasing, publishing, handshakes, keys: see their modules.
         hosts: what the hosts say of themselves.
         reading, resending, replays, letters, lagging, cluster: messages, deliveries, what became of them; see there.
     """
@@ -53,7 +52,6 @@ class PushService:
         self.tenants = TenantService(self.parts, self.endpoints)
         self.erasing = Erasing(self.parts, self.tenants)
         self.publishing = Publishing(self.parts)
-        self.examples = ExampleService(self.parts, self.endpoints, self.publishing)
         self.handshakes = HandshakeService(self.parts, self.endpoints)
         self.keys = KeyService(self.parts, self.tenants)
         self.hosts = hosts = HostView(self.parts)
