@@ -4,7 +4,7 @@ Appending to a queue cannot be repeated safely, so a task keeps a note (`emq_spa
 some thousand rows, the task notes their numbers and the ends of the queues. The next attempt skips the rows that are
 done, and looks for the noted rows in the queues, from those ends on. Each message has an id made of write, partition
 and row. So no row is lost, and no row is published twice, with two exceptions. In both, the attempt publishes the row
-again under the same id and counts the row as `perhaps_twice`:
+again under the same id:
 
 - The message was consumed and trimmed before the attempt looked (keep messages for a while: the topic's `retention_s`).
 - The message goes to a slot or, delayed, to a lane, and was consumed from there. (A message that still waits is not
@@ -21,11 +21,9 @@ If Spark computes a partition again with its rows in another order, the attempt 
 from __future__ import annotations
 
 import asyncio
-import datetime
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from aiolimiter import AsyncLimiter
 
@@ -60,22 +58,6 @@ FINEST_S = 0.1
 """Seconds of rows that a paced publish sends at a time."""
 
 
-class RowCounts(NamedTuple):
-    """Numbers of rows.
-
-    Attributes:
-        published: rows that this attempt published.
-        skipped: rows that an earlier attempt had noted as published.
-        found: rows that an earlier try had published, as their queues showed.
-        perhaps_twice: rows among `published` that may have been published before.
-    """
-
-    published: int = 0
-    skipped: int = 0
-    found: int = 0
-    perhaps_twice: int = 0
-
-
 class Publication:
     """One attempt at publishing a piece: call `publish` with its rows in order, then `end`.
 
@@ -85,7 +67,6 @@ class Publication:
     """
 
     def __init__(self, app: App, notes: Notes, piece: Piece, attempt: str, per_second: float = 0.0) -> None:
-        self.outcome = RowCounts()
         self._app = app
         self._notes = notes
         self._piece = piece
@@ -128,7 +109,6 @@ class Publication:
         if end <= self._before.done:
             if end == self._before.done and digest != self._before.digest:
                 raise errors.EMQError(self._differs())
-            self._count(skipped=len(rows))
         elif end <= self._before.begun:
             # The old ends of the queues stay in the note, because a third attempt has to look from there as well.
             await self._note(Note(self._row, self._digest, self._before.begun, self._before.tails))
@@ -138,7 +118,7 @@ class Publication:
             await self._send(rows)
         self._row, self._digest = end, digest
 
-    async def end(self) -> RowCounts:
+    async def end(self) -> None:
         """Note that every row is published.
 
         Raises:
@@ -147,7 +127,6 @@ class Publication:
         if self._row < self._before.done:
             raise errors.EMQError(self._differs())
         await self._note(Note(self._row, self._digest, self._row))
-        return self.outcome
 
     async def let_go(self) -> None:
         """Release the note, so that the next attempt need not wait; no publish may be under way."""
@@ -159,30 +138,22 @@ class Publication:
         await self._notes.save(self._piece, self._attempt, note)
         self._noted = note
 
-    async def _put(
-        self, rows: Sequence[Outgoing], seen: Seen | None = None
-    ) -> tuple[list[Outgoing], errors.EMQError | None]:
-        """Publish and count rows; return the rows in doubt, and the first error.
+    async def _put(self, rows: Sequence[Outgoing]) -> tuple[list[Outgoing], errors.EMQError | None]:
+        """Publish rows; return the rows in doubt, and the first error.
 
         A row is in doubt if it may not be published, or shares its id with such a row.
-
-        Args:
-            seen: the result of a look for the rows, if they may have been published before.
 
         Raises:
             EMQError: a row was refused for good.
         """
         if time.monotonic() - self._noted_s > LEASE_S / 2:
             await self._note(self._noted)
-        unclear = set() if seen is None else {i for i, r in enumerate(rows) if self._is_unclear(r, seen.trimmed)}
         outcomes = await self._app.producer.send([*map(self._with_number, rows)])
         failures = {rows[i].id: o for i, o in enumerate(outcomes) if isinstance(o, errors.EMQError)}
         for failure in failures.values():
             if not isinstance(failure, errors.StoreUnavailable):
                 raise failure
-        left = [i for i, row in enumerate(rows) if row.id in failures]
-        self._count(published=len(rows) - len(left), perhaps_twice=len(unclear.difference(left)))
-        return [rows[i] for i in left], next(iter(failures.values()), None)
+        return [row for row in rows if row.id in failures], next(iter(failures.values()), None)
 
     def _with_number(self, row: Outgoing) -> Outgoing:
         """Return the row; if its topic wants numbers as priorities, make one of the data frame's text."""
@@ -213,9 +184,7 @@ class Publication:
             except errors.StoreUnavailable as exc:
                 failure = exc
             else:
-                missing = await self._not_in_lanes(self._missing(wanted, seen))
-                self._count(found=len(wanted) - len(missing))
-                wanted, failure = await self._put(missing, seen)
+                wanted, failure = await self._put(await self._not_in_lanes(self._missing(wanted, seen)))
             if failure is None:
                 return
             if attempt == TRIES:
@@ -249,14 +218,6 @@ class Publication:
                 missing.append(row)
         return missing
 
-    def _is_unclear(self, row: Outgoing, trimmed: frozenset[str]) -> bool:
-        topic = self._topics[row.topic]
-        if topic.is_sorted:
-            return True
-        if isinstance(row.at, datetime.datetime):
-            return row.at <= datetime.datetime.now(datetime.UTC)
-        return not trimmed.isdisjoint(_queues(topic, row.priority))
-
     async def _lower_tails(self, ends: Mapping[str, int]) -> None:
         """Note the new ends of queues that have lost their last messages: what is published now lies from there on."""
         tails = self._noted.tails
@@ -279,9 +240,6 @@ class Publication:
         """Return the queues to which the rows may go."""
         wanted = {(row.topic, row.priority) for row in rows if row.at is None}
         return sorted({queue for name, priority in wanted for queue in _queues(self._topics[name], priority)})
-
-    def _count(self, **more: int) -> None:
-        self.outcome = self.outcome._replace(**{name: getattr(self.outcome, name) + n for name, n in more.items()})
 
     def _differs(self) -> str:
         return (

@@ -19,7 +19,7 @@ from emq.storage.message import label_bytes, random_name
 from emq_spark.source.connection import Connection, connected_app
 from emq_spark.source.notes import Notes, Piece
 from emq_spark.source.options import Options
-from emq_spark.source.publication import Publication, RowCounts, chunk_size
+from emq_spark.source.publication import Publication, chunk_size
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -33,10 +33,9 @@ CHUNK_BYTES = 16 << 20
 
 @dataclasses.dataclass
 class Written(WriterCommitMessage):
-    """The result of one task."""
+    """The message of a task that has ended."""
 
     run: str
-    outcome: RowCounts
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -93,7 +92,8 @@ def publish(options: Options, piece: Piece, prefix: str, batches: Iterator[pa.Re
             connection.run(publication.begin())
             pieces = chunks(rows_of(batches, options.topic, prefix), chunk_size(options.per_second))
             _publish_all(connection, publication, pieces)
-            return Written(piece.run, connection.run(publication.end()))
+            connection.run(publication.end())
+            return Written(piece.run)
         finally:
             connection.run(notes.close())
 
