@@ -12,7 +12,7 @@ once.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -29,7 +29,7 @@ from emq_spark.source.messages import bounds_of, check_there, record_batches, re
 from emq_spark.source.options import Options
 from emq_spark.source.progress import Position, Progress, advanced, digests, restored
 from emq_spark.source.rows import RowMaker
-from emq_spark.source.spans import Span, dealt, queues_of
+from emq_spark.source.spans import dealt, queues_of
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -104,7 +104,8 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         connection, app = self._connected()
         bounds = connection.run(bounds_of(app.store.log, [span.queue for span in spans]))
         if self._lost_fails:
-            check_there(spans, bounds, connection.run(_restored(app, progress, spans, bounds)))
+            last = {span.queue: progress.ends[span.queue] for span in spans}
+            check_there(spans, bounds, connection.run(restored(app.store.log, last, bounds)))
         else:  # a queue that was made again is read from its head on by the next batch
             gone = {*replaced(spans, bounds)}
             spans = [span for span in spans if span not in gone]
@@ -141,8 +142,3 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None, "_parts": None}
-
-
-async def _restored(app: App, progress: Progress, spans: Sequence[Span], bounds: Mapping[str, Bounds]) -> set[str]:
-    """Return the queues of a batch that have another last message than when the batch was planned."""
-    return await restored(app.store.log, {span.queue: progress.ends[span.queue] for span in spans}, bounds)
