@@ -7,10 +7,12 @@ import math
 import pytest
 
 from emq.trail.runs import CutShort
-from emq_proof.takeovers import Takeovers
+from emq_proof.owners import Owners, Ownership
 
 KILLED = CutShort("killed", 10, 20)
-OWNED = [("shop/0", 35), ("shop/0", 25), ("shop/0", 15), ("shop/1", 22)]
+OWNED = [
+    Ownership("shop", group, "heir", owned_us, owned_us) for group, owned_us in ((0, 35), (0, 25), (0, 15), (1, 22))
+]
 
 
 @pytest.mark.parametrize(
@@ -28,4 +30,4 @@ def test_a_run_of_a_killed_host_is_over_with_the_first_takeover_after_its_last_e
     source: str, place: str, begun_us: int, over_us: float
 ) -> None:
     """What the host began in an earlier or later life is not over by that."""
-    assert Takeovers([KILLED], OWNED).over_us(source, place, begun_us) == over_us
+    assert Owners(OWNED, [KILLED]).over_us(source, place, begun_us) == over_us

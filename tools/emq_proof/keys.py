@@ -5,22 +5,25 @@ Between two hosts, a violation counts only if it lasts longer than their clocks 
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
 from emq_proof.checks import End, Start, Violations
 from emq_proof.history_facts import Loss, concerns
-from emq_proof.takeovers import Takeovers
 from emq_proof.waiting import Waiting
+
+OverUs = Callable[[str, str, int], float]
+"""Function from a source, a place and the time of a start to the time when the run is over at the latest."""
 
 
 def overlaps(
     starts: Sequence[Start],
     ends: Sequence[End],
-    takeovers: Takeovers | None = None,
+    over_us: OverUs = lambda _source, _place, _time_us: math.inf,
     slack_us: int = 0,
     doubtful: Collection[str] = (),
 ) -> Violations:
@@ -32,12 +35,11 @@ def overlaps(
     Args:
         starts: all starts, in order of time.
         ends: the ends of messages with a key.
-        takeovers: takeovers of the groups of hosts whose trails were cut short; None for none.
+        over_us: see `emq_proof.owners.Owners.over_us`.
         slack_us: largest difference between the clocks of two hosts.
         doubtful: groups (`<topic>/<group>`) of killed hosts, or of stores that have lost messages. A message that such
             a group repeats may run beside messages of its key, which has moved to another group.
     """
-    takeovers = takeovers or Takeovers()
     doubtful_places = frozenset(doubtful)
     ended: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     for end in ends:
@@ -55,8 +57,8 @@ def overlaps(
             return times[i]
         again = started[start.name]
         i = bisect_right(again, start.time_us)
-        over_us = takeovers.over_us(start.source, start.place, start.time_us)
-        return min(again[i], over_us) if i < len(again) else over_us
+        taken_us = over_us(start.source, start.place, start.time_us)
+        return min(again[i], taken_us) if i < len(again) else taken_us
 
     def lines() -> Iterable[str]:
         running: dict[tuple[str, str | None], tuple[float, Start]] = {}

@@ -17,8 +17,8 @@ from emq.trail import events
 from emq.trail.runs import CutShort
 from emq_proof import checks, lives
 from emq_proof.checks import Violations
+from emq_proof.owners import UNSAVED_US
 from emq_proof.rows import join, lists, losses, only, steps_of
-from emq_proof.takeovers import UNSAVED_US
 
 
 def of_messages(

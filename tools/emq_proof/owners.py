@@ -8,7 +8,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from emq.trail.runs import CutShort
-from emq_proof.takeovers import UNSAVED_US
+
+UNSAVED_US = 5_000_000
+"""Microseconds before a host's abrupt end whose work may be in no checkpoint; see the setting `max_unsaved_s`."""
+
+UNTOLD_US = 1_000_000
+"""Microseconds before an abrupt end in which a delivery may have failed without a record of it. A host records a
+failure when the store has confirmed it, and the killed host may have been waiting for the store."""
 
 
 class Ownership(NamedTuple):
@@ -65,6 +71,7 @@ class Owners:
         """Args:
         cut_short: runs of sources whose trail was not closed.
         """
+        self._cut_short = cut_short
         self._by_place = {found[0].place: found for found in by_group(ownerships).values()}
         self._crashes = {
             place: crashes for place, found in self._by_place.items() if (crashes := list(_crashes(found, cut_short)))
@@ -76,6 +83,19 @@ class Owners:
         There is one for each owner whose trail was cut short, or that has a successor and did not let go in order.
         """
         return self._crashes.get(place, ())
+
+    def over_us(self, source: str, place: str, time_us: int) -> float:
+        """Return when a run without an end, which this source began in this group at this time, is over.
+
+        When another host owns the group, the lease of a killed host is over, and nothing that it began goes on. So such
+        a run ends at the first takeover of its group after the killed host's last event. A host that recorded an event
+        after the takeover was alive then, so its runs get no such end: the function returns infinity.
+        """
+        for run in self._cut_short:
+            if run.source == source and run.first_us <= time_us <= run.last_us:
+                taken = (o.owned_us for o in self._by_place.get(place, ()) if o.owned_us is not None)
+                return min((owned_us for owned_us in taken if owned_us > run.last_us), default=math.inf)
+        return math.inf
 
     def has_released(self, place: str, source: str, epoch: int) -> bool:
         """Return whether this owner let go of the group in order."""

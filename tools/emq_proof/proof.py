@@ -24,8 +24,8 @@ from emq.trail import events, segments
 from emq.trail.runs import CutShort
 from emq_proof import checks, faults, keys, outcomes, priorities, waiting
 from emq_proof.checks import Violations
+from emq_proof.owners import UNTOLD_US
 from emq_proof.rows import join, lists, losses, only, origins
-from emq_proof.takeovers import UNTOLD_US, Takeovers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,14 +195,13 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
         checks.aligned_caps(starts, aligned, slack_us, expected.budgets),
         checks.sliding_caps(starts, expected.quotas, expected.bursts, slack_us),
     )
-    takeovers = _takeovers(ledger)
     left = waiting.of(table, owners.crashes)
     begun = losses(table, events.FORGOTTEN)
     noticed = {(f"{t}/{g}", p): found for (t, g, p), found in begun.items()}
     doubtful = _doubtful(ledger)
     order = (
-        keys.overlaps(starts, ends, takeovers, slack_us, doubtful),
-        keys.overlaps(*_by_slot(of_origins, starts, expected.serial, ledger.cut_short), takeovers, slack_us),
+        keys.overlaps(starts, ends, owners.over_us, slack_us, doubtful),
+        keys.overlaps(*_by_slot(of_origins, starts, expected.serial, ledger.cut_short), owners.over_us, slack_us),
         keys.disorder(starts, noticed, slack_us, left),
         keys.overtaken(starts, _publishes(table), slack_us, doubtful),
     )
@@ -307,12 +306,6 @@ def _doubtful(ledger: segments.Ledger) -> set[str]:
     places = join(rows["topic"], rows["group"]).to_pylist()
     told = zip(places, *lists(rows, "event", "source"), strict=True)
     return {place for place, event, source in told if event == events.LOST or source in killed}
-
-
-def _takeovers(ledger: segments.Ledger) -> Takeovers:
-    rows = only(ledger.table, events.OWNED)
-    places = join(rows["topic"], rows["group"]).to_pylist()
-    return Takeovers(ledger.cut_short, zip(places, rows["time_us"].to_pylist(), strict=True))
 
 
 def _behind(starts: Sequence[checks.Start], slack_us: int) -> list[str]:

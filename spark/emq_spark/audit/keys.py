@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from emq_proof.takeovers import UNTOLD_US
+from emq_proof.owners import UNTOLD_US
 from emq_spark.audit import offsets
 from emq_spark.audit.events import ENDINGS, NEVER_US, SENT, count, only, origin
 from emq_spark.audit.findings import found_in
