@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from emq.topics.model import Topic
 from emq_spark.audit import local_rows
 from emq_spark.audit.findings import found_in, times
-from emq_spark.audit.store import StoreView, died_us
+from emq_spark.audit.store import StoreView
 
 _PLACE = ("topic", "group", "priority", "offset", "id")
 
 
 def counted(spark: SparkSession, store: StoreView | None) -> DataFrame:
     """Return the dead letters of the store: topic, id, and the number of letters of each message."""
-    letters = [(letter[0], letter[1]) for letter in (store.dead if store is not None else ())]
-    dead = local_rows.frame(spark, letters, "topic string, id string")
+    dead = local_rows.frame(spark, store.letters() if store is not None else (), "topic string, id string")
     return dead.groupBy("topic", "id").agg(F.count("*").alias("letters"))
 
 
@@ -37,14 +36,18 @@ def twice(judged: DataFrame) -> DataFrame:
         F.struct((again - most).alias("n"), F.lit(False).alias("excused")),
     )
     found = judged.where(F.col("died_again") > 0).withColumn("part", F.explode(parts))
-    return found_in(
+    return _told(
         found.where(F.col("part.n") > 0),
-        *("X", "dead twice", *_PLACE),
-        at_us=F.col("last_us"),
+        "dead twice",
         n=F.col("part.n"),
         text=F.format_string("%s became a dead letter %s too often", F.col("id"), times(F.col("part.n"))),
         excused=F.col("part.excused"),
     )
+
+
+def _told(judged: DataFrame, kind: str, *, text: Column, **more: Column) -> DataFrame:
+    """Make findings about messages."""
+    return found_in(judged, "X", kind, *_PLACE, at_us=F.col("last_us"), text=text, **more)
 
 
 def limits(catalogs: Sequence[Sequence[Topic]], choose: Callable[[int, int], int] = max) -> dict[str, int]:
@@ -63,10 +66,9 @@ def never(judged: DataFrame, limits: Mapping[str, int]) -> DataFrame:
     """
     most = local_rows.frame(judged.sparkSession, limits.items(), "topic string, most int")
     found = judged.join(F.broadcast(most), "topic").where(F.col("failed_attempt") >= F.col("most"))
-    return found_in(
+    return _told(
         found,
-        *("X", "never dead", *_PLACE),
-        at_us=F.col("last_us"),
+        "never dead",
         text=F.format_string("%s failed at attempt %d of %d and was put back", "id", "failed_attempt", "most"),
     )
 
@@ -74,20 +76,18 @@ def never(judged: DataFrame, limits: Mapping[str, int]) -> DataFrame:
 def delivered(judged: DataFrame) -> DataFrame:
     """Report messages that were settled and never died, but are among the dead letters of the store."""
     found = judged.where(F.col("in_dead") & F.col("delivered") & ~F.col("is_life") & (F.col("dead") == 0))
-    return found_in(
+    return _told(
         found,
-        *("X", "delivered and among the dead", *_PLACE),
-        at_us=F.col("last_us"),
+        "delivered and among the dead",
         text=F.format_string("%s was settled, and is among the dead letters", "id"),
     )
 
 
 def several(judged: DataFrame) -> DataFrame:
     """Report messages of which the store has more than one dead letter."""
-    return found_in(
+    return _told(
         judged.where((F.col("letters") > 1) & ~F.col("is_life")),
-        *("X", "several dead letters", *_PLACE),
-        at_us=F.col("last_us"),
+        "several dead letters",
         n=F.col("letters") - 1,
         text=F.format_string("%s is among the dead letters %d times", "id", "letters"),
     )
@@ -100,8 +100,7 @@ def unknown(judged: DataFrame, store: StoreView, first_us: int) -> DataFrame:
         first_us: when ledgers and trails begin; letters of messages that died earlier are not judged.
     """
     spark = judged.sparkSession
-    later = [(letter[0], letter[1]) for letter in store.dead if died_us(letter) >= first_us]
-    letters = local_rows.frame(spark, later, "topic string, id string").distinct()
+    letters = local_rows.frame(spark, store.letters(first_us), "topic string, id string").distinct()
     told = judged.where("in_dead").select("topic", "id")
     return found_in(
         letters.join(told, ["topic", "id"], "left_anti"),
@@ -117,12 +116,10 @@ def absent(judged: DataFrame, store: StoreView, until_us: int) -> DataFrame:
         until_us: messages with events from this time on are not judged, because the view of the store is older.
     """
     spark = judged.sparkSession
-    letters = [(letter[0], letter[1]) for letter in store.dead]
-    kept = local_rows.frame(spark, [*letters, *store.waiting], "topic string, id string").distinct()
+    kept = local_rows.frame(spark, [*store.letters(), *store.waiting], "topic string, id string").distinct()
     gone = judged.where(F.col("is_dead") & (F.col("last_us") < until_us)).join(kept, ["topic", "id"], "left_anti")
-    return found_in(
+    return _told(
         gone,
-        *("X", "not among the dead", *_PLACE),
-        at_us=F.col("last_us"),
+        "not among the dead",
         text=F.format_string("%s died and is not among the dead letters; if it was purged, say so (--purged)", "id"),
     )

@@ -133,15 +133,8 @@ def disorder(followed: DataFrame, losses: DataFrame) -> DataFrame:
             offsets again, so offsets delivered after such a row cannot be compared with offsets delivered before.
     """
     found = followed.where(F.col("passed").isNotNull()).withColumn("before", F.col("passed"))
-    noticed = losses.select(
-        F.col("topic").alias("t"),
-        F.col("group").alias("g"),
-        F.col("priority").alias("p"),
-        F.col("time_us").alias("lost_us"),
-    ).distinct()
-    of_queue = (F.col("topic") == F.col("t")) & (F.col("group") == F.col("g")) & (F.col("priority") == F.col("p"))
     between = F.col("lost_us").between(F.col("before.time_us"), F.col("time_us"))
-    found = found.join(F.broadcast(noticed), of_queue & between, "left_anti")
+    found = found.join(F.broadcast(offsets.spans(losses)), offsets.of_queue() & between, "left_anti")
     text = F.format_string(
         "%s (offset %d) of key %s was started after %s (offset %d)", "id", "offset", "key", "before.id", "before.offset"
     )

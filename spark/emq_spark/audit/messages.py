@@ -6,6 +6,7 @@ its events. Ids of sorted topics come back (can be published again); `emq_spark.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -206,14 +207,7 @@ def judged(messages: DataFrame, slack_us: int) -> DataFrame:
             "died_again": F.greatest(F.lit(0), F.col("dead") - allowed - F.col("replayed")),
             "extra": (publishes == 0) & (F.col("settled") > 0),
             "is_odd": odd & ~copy,
-            "steps": F.col("sent")
-            + F.col("published")
-            + F.col("started")
-            + F.col("settled")
-            + F.col("retried")
-            + F.col("dead")
-            + F.col("replayed")
-            + F.col("recalled"),
+            "steps": functools.reduce(Column.__add__, map(F.col, COUNTED_EVENTS)),
         }
     )
 

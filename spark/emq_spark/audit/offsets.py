@@ -46,6 +46,11 @@ LOST: Final[Mapping[str, str]] = {
     BEYOND: "its offset is beyond what the store holds",
     NOWHERE: "it is in no lane, slot or dead letters",
 }
+_OVERRUN: Final[Mapping[str, tuple[str, str]]] = {
+    SKIPPED: ("skipped", "was skipped as a hole, but holds"),
+    PASSED: ("past what is finished", "is below the checkpoint without being finished:"),
+    TRIMMED: ("trimmed past what is finished", "was trimmed without being finished:"),
+}
 
 
 def ended(live: bool) -> tuple[str, ...]:
@@ -93,8 +98,7 @@ def placed(
         return ranged.withColumn("place", F.coalesce("place", F.lit(UNKNOWN)))
     queues = local_rows.frame(spark, store.queues, QUEUES)
     waiting = local_rows.frame(spark, store.waiting, _IDS).distinct().withColumn("waits", F.lit(True))
-    letters = [(letter[0], letter[1]) for letter in store.dead]
-    dead = local_rows.frame(spark, letters, _IDS).distinct().withColumn("died", F.lit(True))
+    dead = local_rows.frame(spark, store.letters(), _IDS).distinct().withColumn("died", F.lit(True))
     joined = (
         ranged.join(F.broadcast(queues), ["topic", "group", "priority"], "left")
         .join(waiting, ["topic", "id"], "left")
@@ -219,33 +223,27 @@ def _rank(*columns: str) -> Column:
 
 def lost(placed: DataFrame) -> DataFrame:
     """Report messages that are lost (L)."""
-    why = F.create_map(*(F.lit(text) for pair in LOST.items() for text in pair))[F.col("place")]
     return found_in(
         placed.where(F.col("place").isin(*LOST)),
         *("L", F.concat(F.lit("lost: "), "place"), "topic", "group", "priority", "offset", "id"),
         at_us=F.col("last_us"),
-        text=F.concat("id", F.lit(" is lost: "), why),
+        text=F.concat("id", F.lit(" is lost: "), _by_place(LOST)),
     )
 
 
 def overrun(placed: DataFrame) -> DataFrame:
     """Report progress that went past an unfinished message (M)."""
-    kind = (
-        F.when(F.col("place") == SKIPPED, "skipped")
-        .when(F.col("place") == PASSED, "past what is finished")
-        .otherwise("trimmed past what is finished")
-    )
-    what = (
-        F.when(F.col("place") == SKIPPED, "was skipped as a hole, but holds")
-        .when(F.col("place") == PASSED, "is below the checkpoint without being finished:")
-        .otherwise("was trimmed without being finished:")
-    )
+    kind, what = (_by_place({place: texts[i] for place, texts in _OVERRUN.items()}) for i in range(2))
     return found_in(
-        placed.where(F.col("place").isin(SKIPPED, PASSED, TRIMMED)),
+        placed.where(F.col("place").isin(*_OVERRUN)),
         *("M", kind, "topic", "group", "priority", "offset", "id"),
         at_us=F.col("last_us"),
         text=F.concat(F.format_string("offset %d of priority %d ", "offset", "priority"), what, F.lit(" "), "id"),
     )
+
+
+def _by_place(texts: Mapping[str, str]) -> Column:
+    return F.create_map(*(F.lit(text) for pair in texts.items() for text in pair))[F.col("place")]
 
 
 def not_lost(messages: DataFrame, losses: DataFrame, slack_us: int) -> DataFrame:

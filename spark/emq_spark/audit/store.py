@@ -67,10 +67,9 @@ class StoreView:
     dead: Sequence[tuple[str, str] | tuple[str, str, int]] = ()
     at_us: int = 1 << 62
 
-
-def died_us(letter: tuple[str, str] | tuple[str, str, int]) -> int:
-    """Return the time of a dead letter's death; a time after all events if unknown."""
-    return letter[2] if len(letter) > 2 else 1 << 62
+    def letters(self, since_us: int = 0) -> list[tuple[str, str]]:
+        """Return (topic, id) of each dead letter whose message died at a time or later, or at an unknown time."""
+        return [(topic, id_) for topic, id_, *died_us in self.dead if not died_us or died_us[0] >= since_us]
 
 
 async def look(app: App) -> tuple[list[Topic], StoreView]:
