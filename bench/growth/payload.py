@@ -24,6 +24,9 @@ CALL_BYTES = 4_000_000
 CALL_MESSAGES = 500
 """Most bytes and messages in one call of a publisher or of the bare client, at least one message."""
 
+OPTIONS = (("megabytes", 200, 4, "bytes of each size, in millions"),)
+STORES = ("redis",)
+
 PUBLISHERS = 2
 PROBE_S = 0.001
 ROUNDS = 3
@@ -155,4 +158,5 @@ async def run(stage: Stage, *, megabytes: int) -> dict[str, Any]:
     for name in SIZES:
         values[f"payload_{name}_put_stall_ms"] = putting[name].longest_s * 1e3
         values[f"payload_{name}_get_stall_ms"] = getting[name].longest_s * 1e3
+    values["payload_stall_ms"] = max(putting["1mb"].longest_s, getting["1mb"].longest_s) * 1e3
     return values
