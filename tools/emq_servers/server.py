@@ -27,6 +27,8 @@ LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
 PROBE_TIMEOUT_S = 1.0
+LOOK_S = 0.1
+"""Seconds between looks whether the server has ended."""
 _PROBE_PAUSE_S = 0.01
 _LOG_TAIL_LINES = 15
 
@@ -187,7 +189,12 @@ class Server(Started):
 
     def wait(self) -> int:
         """Wait until the server ends by itself or by another process; return its exit status, 0 if never started."""
-        return 0 if self._process is None else self._process.wait()
+        if self._process is None:
+            return 0
+        # Not `Popen.wait`: a signal that comes just before it blocks would wait for the next signal.
+        while (status := self._process.poll()) is None:
+            time.sleep(LOOK_S)
+        return status
 
     def _spawn(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
