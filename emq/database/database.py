@@ -99,9 +99,10 @@ class Database:
             idle_s: see `IDLE_S`.
 
         Raises:
-            InvalidSettings: the URL is not one of these, or a newer EMQ set up the tables; correct it or upgrade.
+            InvalidSettings: the URL is not one of these, the file is not an SQLite database, or a newer EMQ set up the
+                tables; correct it or upgrade.
             NoDatabase: the tables are missing, and `create` is False.
-            DatabaseUnavailable: there is no connection, or the file is not an SQLite database.
+            DatabaseUnavailable: there is no connection.
         """
         create |= urls.is_in_memory(url)
         if not create:
@@ -278,9 +279,9 @@ class Database:
         """Our error for the driver's `exc`; `in_doubt` if the connection broke during a commit."""
         reason = reason_of(exc)
         if "not a database" in reason:
-            return self.unavailable(
-                f"{self.shown} is not an SQLite database; give another path, or move that file away"
-            )
+            # A database that has answered was overwritten, and may be put back. Another file will never become one.
+            kind = self.unavailable if self._reached else errors.InvalidSettings
+            return kind(f"{self.shown} is not an SQLite database; give another path, or move that file away")
         if "unable to open database file" in reason:
             return self.unavailable(f"{self.shown} cannot be opened; its directory must exist and be writable")
         return self._in_doubt(reason) if in_doubt else self.unavailable(f"{self.shown}: {reason}")

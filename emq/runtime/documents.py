@@ -12,7 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from emq.runtime import errors
-from emq.runtime.inputs import shown
+from emq.runtime.inputs import alike, shown
 from emq.runtime.passwords import hide_password
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -77,11 +77,18 @@ def _explained(exc: msgspec.ValidationError, document: object, kind: inspect.Typ
         if field[1] == "missing required":
             return f"key {key!r} is missing; give it a value"
         names = [field.name for part in _parts(kind) if isinstance(part, inspect.StructType) for field in part.fields]
-        return f"there is no key {key!r}; the keys are {', '.join(names)}"
+        return unknown(key, field[2], names)
     # Where a table or a list belongs, a text may be a secret in the wrong place.
     given = " = ".join(filter(None, (path, plain(value) if _takes_plain(kind) else ""))) or "the document"
     right = "" if ", got `" in text else " or ".join(filter(None, map(_right, _parts(kind))))
     return f"{given} must be {right}" if right else f"{given} does not fit: {text}"
+
+
+def unknown(key: str, name: str, names: Iterable[str]) -> str:
+    """Return one line: the keys that a table has, for the name of a key that it has not; `key` is its whole path."""
+    names = [*names]
+    hint = alike(name, names) or f"; the keys are {', '.join(names)}"
+    return f"there is no key {key!r}{hint}"
 
 
 def remedy(exc: msgspec.ValidationError, hint: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -132,3 +133,9 @@ def unencodable(exc: UnicodeEncodeError) -> errors.InvalidMessage:
         f"text {shown(exc.object)} holds {exc.object[exc.start : exc.end]!r}, half of a character, which UTF-8 cannot "
         "hold; give bytes, or correct the text"
     )
+
+
+def alike(name: str, names: Iterable[str]) -> str:
+    """Return the end of a message that proposes the names most like `name`; empty if there are none."""
+    found = difflib.get_close_matches(name, [*names], n=3)
+    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""

@@ -217,6 +217,9 @@ def _read(path: str | None) -> dict[str, Any]:
     except ValueError as exc:  # no file has such a name
         raise errors.InvalidSettings(f"cannot read settings file {shown!r}: {exc}") from exc
     values: dict[str, Any] = documents.parsed(text, "toml", f"settings file {shown}", errors.InvalidSettings)
+    names = Settings.__struct_fields__
+    for key in values.keys() - set(names):
+        raise errors.InvalidSettings(f"settings file {shown}: {documents.unknown(key, key, names)}")
     return values
 
 

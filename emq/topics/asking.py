@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from emq.runtime import documents, errors
-from emq.runtime.inputs import shown
-from emq.topics import changing, secret_attributes
+from emq.runtime.inputs import alike, shown
+from emq.topics import secret_attributes
 from emq.topics.model import Kind, Topic, TopicOptions, called
 from emq.topics.rules import validate_text
 
@@ -36,7 +36,7 @@ def topic_of(name: str, arguments: Mapping[str, Any]) -> Topic:
     validate_text(name)
     for key in arguments:
         if key not in SETTINGS:
-            hint = changing.alike(key, SETTINGS) or f"; the options are {', '.join(_OPTIONS)}"
+            hint = alike(key, SETTINGS) or f"; the options are {', '.join(_OPTIONS)}"
             raise errors.InvalidTopic(f"{called(name)} has no option {shown(key)}{hint}")
     if "kind" in arguments and arguments["kind"] not in tuple(Kind):
         raise errors.InvalidTopic(

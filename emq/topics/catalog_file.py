@@ -9,7 +9,7 @@ import msgspec
 import tomli_w
 
 from emq.runtime import documents, errors, extending, inputs
-from emq.topics import changing, family_file
+from emq.topics import family_file
 from emq.topics.families import Family
 from emq.topics.model import Topic, TopicOptions
 from emq.topics.secret_attributes import without_secrets
@@ -103,7 +103,7 @@ def _misplaced(key: str, table: tuple[str, ...], fmt: str) -> str:
     if home is not None:
         return f"{given}; put it under {_heading(home, fmt)}"
     known, others = (_OPTIONS, _FIELDS) if table else (_FIELDS, _OPTIONS)
-    return f"{given}{changing.alike(key, [*known, *others])}; the keys are {', '.join(known)}"
+    return f"{given}{inputs.alike(key, [*known, *others])}; the keys are {', '.join(known)}"
 
 
 def _heading(table: tuple[str, ...], fmt: str) -> str:

@@ -12,8 +12,8 @@ import msgspec
 import sqlalchemy as sa
 
 from emq.database import database, levels, statements, tables
-from emq.runtime import errors, plurals
-from emq.topics import changing, families, row_codec
+from emq.runtime import errors, inputs, plurals
+from emq.topics import families, row_codec
 from emq.topics.family_rows import FamilyRows
 from emq.topics.model import Topic
 from emq.topics.topic_changes import VERSION, TopicChanges
@@ -77,7 +77,7 @@ class TopicRows:
             hint = f"; a publish makes it in family {below!r}; to give it other settings: emq topic create {name} ..."
         else:
             # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
-            hint = changing.alike(name, self.beginning(name[:1], 2000))
+            hint = inputs.alike(name, self.beginning(name[:1], 2000))
         raise unknown(name, self._environment, self._place, hint)
 
     def matching(self, pattern: str) -> list[Topic]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from emq.runtime import errors
+from emq.runtime import errors, inputs
 from emq.topics import model, shares
 from emq.topics.model import Topic, TopicOptions, called
 from emq.topics.shares import MICRO, Division
@@ -43,7 +42,7 @@ def validate(subject: str, changes: Iterable[str]) -> None:
             raise errors.InvalidTopic(f"{subject}: {key} may not change: {REFUSED[key]}")
         if key not in _CHANGEABLE and key not in _OPTIONS:
             names = (*_CHANGEABLE, *TopicOptions.__struct_fields__)
-            hint = alike(key, names) or f"; the settings are {', '.join(names)}"
+            hint = inputs.alike(key, names) or f"; the settings are {', '.join(names)}"
             raise errors.InvalidTopic(f"{subject} has no setting {key!r}{hint}")
 
 
@@ -202,9 +201,3 @@ def merged(topic: Topic, changes: Mapping[str, Any]) -> Topic:
         return msgspec.structs.replace(topic, **whole, options=msgspec.convert({**options, **single}, TopicOptions))
     except (msgspec.ValidationError, TypeError) as exc:
         raise errors.InvalidTopic(f"{called(topic.name)}: {exc}") from exc
-
-
-def alike(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message that proposes the names most like `name`; empty if there are none."""
-    found = difflib.get_close_matches(name, [*names], n=3)
-    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""

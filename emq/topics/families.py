@@ -190,7 +190,7 @@ def with_bounds(bounds: Bounds, given: Mapping[str, Any]) -> Bounds:
     """Return bounds with some of them replaced. Raises `InvalidTopic` if there is no bound of a name."""
     for name in given:
         if name not in BOUNDS:
-            raise errors.InvalidTopic(f"a family has no bound {name!r}{changing.alike(name, BOUNDS)}")
+            raise errors.InvalidTopic(f"a family has no bound {name!r}{inputs.alike(name, BOUNDS)}")
     return msgspec.structs.replace(bounds, **given)
 
 
@@ -241,7 +241,7 @@ def _known(topic: Topic, names: Iterable[str]) -> Sequence[str]:
     names = [*names]
     for name in names:
         if name not in SETTINGS:
-            raise errors.InvalidTopic(f"topic {topic.name!r} has no setting {name!r}{changing.alike(name, SETTINGS)}")
+            raise errors.InvalidTopic(f"topic {topic.name!r} has no setting {name!r}{inputs.alike(name, SETTINGS)}")
     return names
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from emq.runtime import documents, errors, inputs
-from emq.topics import changing, families, model
+from emq.topics import families, model
 from emq.topics.families import BOUNDS, Bounds, Family
 from emq.topics.model import Topic, TopicOptions
 from emq.topics.secret_attributes import without_secrets
@@ -52,7 +52,7 @@ def _family(name: str, table: Any) -> Family:
     known = (*_FIELDS, *BOUNDS)
     for key in table:
         if key not in known:
-            place = f'; put it under [families."{name}".options]' if key in _OPTIONS else changing.alike(key, known)
+            place = f'; put it under [families."{name}".options]' if key in _OPTIONS else inputs.alike(key, known)
             place = place or f"; the keys are {', '.join(known)}"
             raise errors.InvalidTopic(f"{source}: there is no key {key!r}{place}")
     bounds = {key: value for key, value in table.items() if key in BOUNDS}

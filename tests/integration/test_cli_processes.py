@@ -8,6 +8,7 @@ import pty
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -71,6 +72,17 @@ def test_one_ctrl_c_is_enough_at_a_prompt(emq: Shell) -> None:
     os.close(terminal)
     os.close(inside)
     assert len(emq.json("topic list")) == 1
+
+
+def test_the_package_runs_as_the_command_does(emq: Shell) -> None:
+    emq.here("topic create t --qps 100")
+    for arguments in (["topic", "list", "--json"], ["topic", "list", "--wrong"], ["--help"]):
+        ran = [
+            subprocess.run([*start, *arguments], capture_output=True, text=True, check=False)
+            for start in (EMQ, [sys.executable, "-m", "emq"])
+        ]
+        assert ran[0].returncode == ran[1].returncode
+        assert (ran[0].stdout, ran[0].stderr) == (ran[1].stdout, ran[1].stderr)
 
 
 def test_a_closed_or_full_standard_output_is_no_traceback(emq: Shell) -> None:

@@ -265,9 +265,10 @@ async def test_host_stats_keep_the_latest_snapshot_of_each_host(db: Database) ->
 async def test_a_database_that_cannot_be_opened_says_so_in_one_line(tmp_path: Path) -> None:
     foreign = tmp_path / "notes.txt"
     foreign.write_text("this is not a database, and long enough to be looked at " * 20)
-    for path, said in ((foreign, r"notes\.txt is not an SQLite database"), (tmp_path / "no/emq.db", "must exist")):
-        with pytest.raises(errors.DatabaseUnavailable, match=said):
-            await Database.open(f"sqlite:///{path}")
+    with pytest.raises(errors.InvalidSettings, match=r"notes\.txt is not an SQLite database"):
+        await Database.open(f"sqlite:///{foreign}")
+    with pytest.raises(errors.DatabaseUnavailable, match="must exist"):
+        await Database.open(f"sqlite:///{tmp_path / 'no/emq.db'}")
     with pytest.raises(errors.DatabaseUnavailable) as refused:
         await Database.open("postgresql://user:secret@127.0.0.1:1/emq")
     assert "secret" not in str(refused.value)

@@ -113,6 +113,13 @@ def test_wrong_usage_exits_with_2(emq: Shell, arguments: str) -> None:
     emq.refused(arguments, code=2)
 
 
+def test_a_file_that_is_no_database_exits_with_2(emq: Shell, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("something else, and long enough to be looked at " * 20)
+    for option in ("--database", "--store"):
+        said = emq.refused(f"topic list {option} sqlite:///{tmp_path}/notes.txt", code=2)
+        assert "notes.txt is not an SQLite database; give another path, or move that file away" in said
+
+
 @pytest.mark.services
 def test_topics_go_out_to_a_file_and_come_back(emq: Shell, tmp_path: Path) -> None:
     emq("topic create a --qps 20 --priorities fast,slow --url https://a.example/x")

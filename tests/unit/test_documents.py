@@ -60,6 +60,7 @@ def test_a_good_document_becomes_a_struct() -> None:
         ({"secrets": {"password": 1234, "n": -1}}, "it: secrets[...] must be at least 0"),
         ({"parts": {"password": 1234}}, "it: parts does not fit: Expected `array`, got `object`"),
         ([], "it: the document does not fit: Expected `object`, got `array`"),
+        ({"colours": 1}, "it: there is no key 'colours'; did you mean 'colour'?"),
         ({"x": 1}, "it: there is no key 'x'; the keys are size, colour, mode, secrets, parts, one"),
     ],
 )

@@ -60,7 +60,8 @@ def test_a_file_may_be_named_and_must_then_be_there() -> None:
     ("text", "named"),
     [
         ("store = ", "not valid TOML"),
-        ("colour = 1", "there is no key 'colour'; the keys are store, database"),
+        ("x = 1", "settings file emq.toml: there is no key 'x'; the keys are store, database"),
+        ('stor = "memory:"', "settings file emq.toml: there is no key 'stor'; did you mean 'store'?"),
         ("drain_s = -1", "drain_s = -1 must be at least 0"),
         ("checkpoint_s = 0", "checkpoint_s = 0 must be above 0 and at most 3,600"),
         ("max_in_flight = 0", "max_in_flight = 0 must be at least 1"),

@@ -89,9 +89,9 @@ async def test_the_url_may_name_a_cap_for_one_queue(tmp_path: Path) -> None:
             await opened(tmp_path, f"?max_queue_qps={wrong}")
 
 
-async def test_a_file_that_is_no_database_makes_the_store_unavailable(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_a_wrong_setting(tmp_path: Path) -> None:
     (tmp_path / "emq.db").write_text("something else, and long enough to be looked at " * 20)
-    with pytest.raises(errors.StoreUnavailable, match="not an SQLite database"):
+    with pytest.raises(errors.InvalidSettings, match="not an SQLite database"):
         await opened(tmp_path)
 
 

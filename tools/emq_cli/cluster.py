@@ -110,7 +110,7 @@ async def known(session: Session) -> DatabaseView:
             hosts = await snapshots.load_from(database, settings.environment, time_us / 1e6)
         finally:
             await database.close()
-    except errors.DatabaseUnavailable as exc:
+    except (errors.DatabaseUnavailable, errors.InvalidSettings) as exc:  # the cluster can be seen without
         return DatabaseView([], {}, 0, [], f"quotas and rates are not known: {exc}")
     return await view_of(found.changed, found.families, found.version, hosts)
 

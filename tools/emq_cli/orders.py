@@ -145,7 +145,7 @@ async def _settle(session: Session, moves: Moves, host: str, timeout_s: float) -
 
 
 def _unknown(host: str, names: list[str]) -> str:
-    from emq.topics.changing import alike
+    from emq.runtime.inputs import alike
 
     hint = alike(host, names) or "."
     return f"the cluster has no host {host!r}{hint} See: emq hosts. Add --force for a host that starts later"

@@ -135,8 +135,8 @@ def _detail(session: Session, view: View, known: DatabaseView, name: str, *, wid
 
 
 def _unknown(view: View, known: DatabaseView, name: str) -> str:
+    from emq.runtime.inputs import alike
     from emq.topics import families
-    from emq.topics.changing import alike
     from emq_cli import plan_view
 
     if name in known.quotas or name in known.families or any(topic.name == name for topic in known.topics):

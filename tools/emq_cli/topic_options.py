@@ -7,8 +7,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from emq.runtime import errors, extending
-from emq.topics import changing
+from emq.runtime import errors, extending, inputs
 from emq.topics.model import SORTED_OPTIONS, Topic
 from emq.topics.options import Described, TopicOptions, described
 from emq_cli import output
@@ -23,7 +22,7 @@ def matching(pattern: str) -> list[Described]:
     every = [*described(Topic), *described(TopicOptions)]
     found = [option for option in every if fnmatch.fnmatchcase(option.name, pattern)]
     if not found:
-        alike = changing.alike(pattern, [option.name for option in every])
+        alike = inputs.alike(pattern, [option.name for option in every])
         raise errors.InvalidTopic(f"no option of a topic is named {pattern!r}{alike or '; see: emq topic options'}")
     return found
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from emq.runtime import documents, errors, extending
+from emq.runtime import documents, errors, extending, inputs
 from emq.runtime.settings import Settings
 from emq.timetable import delay_levels
-from emq.topics import changing, families, secret_attributes
+from emq.topics import families, secret_attributes
 from emq.topics.model import DEFAULT_GROUP_QPS, Kind, State, Topic, TopicOptions, called
 from emq_cli import output, times
 
@@ -115,7 +115,7 @@ def parse(subject: str, pairs: Iterable[str]) -> Given:
         elif key in ("options", "attributes"):
             raise errors.InvalidTopic(f"{subject}: set single options, such as max_attempts=5 or {key[:9]}.NAME=...")
         elif key not in hints:
-            alike = changing.alike(key, KNOWN)
+            alike = inputs.alike(key, KNOWN)
             raise errors.InvalidTopic(f"{subject} has no option {key!r}{alike or ';'} {listed()}")
         else:
             given.settings[key] = converted(subject, key, text, hints[key])

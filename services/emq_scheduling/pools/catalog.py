@@ -10,8 +10,7 @@ import sqlalchemy as sa
 
 from emq.database.database import QUICK_S
 from emq.runtime import errors
-from emq.runtime.inputs import shown
-from emq.topics.changing import alike
+from emq.runtime.inputs import alike, shown
 from emq_scheduling.database import schema, tables
 from emq_scheduling.model import Pool
 from emq_scheduling.pools import documents

@@ -18,8 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from emq.runtime import documents, errors
-from emq.runtime.inputs import shown
-from emq.topics.changing import alike
+from emq.runtime.inputs import alike, shown
 from emq_scheduling.model import Limit, Period, Pool, Resource, TaskType, Tenant
 
 What = Literal["resource", "type", "tenant"]

@@ -9,8 +9,7 @@ from itertools import combinations
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from emq.runtime import errors, plurals
-from emq.runtime.inputs import finite, shown
-from emq.topics.changing import alike
+from emq.runtime.inputs import alike, finite, shown
 from emq.topics.model import MAX_DELAY_S
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import hours as weekly

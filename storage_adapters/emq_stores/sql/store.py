@@ -131,8 +131,8 @@ async def open_store(url: str, environment: Environment) -> SqlStore:
         environment: the environment whose data to serve.
 
     Raises:
-        InvalidSettings: the URL has another form; correct it.
-        StoreUnavailable: there is no connection, or the file is not an SQLite database.
+        InvalidSettings: the URL has another form, or the file is not an SQLite database; correct it.
+        StoreUnavailable: there is no connection; try again later.
     """
     parsed = urls.parse(url)
     given = parsed.query.get("max_queue_qps")
