@@ -12,9 +12,9 @@
 -- O(messages + queues + nodes of some 8 KiB between a queue's head and the offset where it is read).
 -- include mark
 -- include whole
--- Bodies loaded first. Their sizes tell how many more the budget has room for; of these, at most twice as many at a time.
+-- Bodies loaded first. Their sizes tell how many more the budget has room for; of these, at most three times as many.
 -- To load them all would hold up the server for a second where 500 messages of 1 MB wait, to return one.
-local PROBE = 4
+local PROBE = 16
 local answer, budget, touch = {}, tonumber(ARGV[2]), ARGV[3] == '1'
 local armed, heard, queues, groups = {}, {}, {}, {}
 for a = 4, #ARGV, 7 do
@@ -52,7 +52,7 @@ for q = 1, #queues do
         used, budget = used + #more[i], budget - #more[i]
       end
       local ended = #more < wanted
-      if n > 0 then wanted = math.min(limit - n, 2 * n, math.ceil(budget * n / used)) end
+      if n > 0 then wanted = math.min(limit - n, 3 * n, math.ceil(budget * n / used)) end
     until ended or wanted <= 0
     local exhausted = n < limit and first + n >= head + length
     answer[q] = {first + n, exhausted and 1 or 0, first, bodies}
