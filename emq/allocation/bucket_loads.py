@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emq.topics.buckets import LEAST_LOAD
+from emq.topics.buckets import LEAST_LOAD, is_bucket
 
 SHARE = 0.1
 """Part of a look in the mean. With looks each half a minute, the mean is of some five minutes."""
+
+CHANGE = 0.05
+"""Least change of a load that the planner hears of, as a part of the load, or of the mean load if that is more."""
+
+FLOOR = 0.5
+"""What each bucket counts at least, as a part of the mean of all. Without it, one busy bucket would have a host alone,
+and all others would move away, for each topic that is awake for some minutes."""
 
 
 class BucketLoads:
@@ -17,11 +24,12 @@ class BucketLoads:
     the mean, a topic that stays awake counts, and buckets in which topics come and go count alike.
 
     Attributes:
-        changes: grows with each look that found other loads than the look before.
+        changes: grows with each look after which a load differs by `CHANGE` from what the planner has heard.
     """
 
     def __init__(self) -> None:
         self._means: dict[str, float] = {}
+        self._told: dict[str, float] = {}
         self._looks = 0
         self.changes = 0
 
@@ -35,10 +43,20 @@ class BucketLoads:
             mean += share * (awake.get(bucket, 0.0) - mean)
             if mean >= LEAST_LOAD:
                 self._means[bucket] = mean
-        self.changes += self._means != before
+        told, new = self._told, self._means
+        typical = sum(new.values()) / max(1, len(new))
+        for bucket in told.keys() | new.keys():
+            load = told.get(bucket, 0.0)
+            if abs(new.get(bucket, 0.0) - load) > CHANGE * max(load, typical):
+                self._told = new
+                self.changes += 1
+                break
 
     def added_to(self, quotas: Mapping[str, float]) -> Mapping[str, float]:
         """Return the quotas, those of buckets with their loads added."""
-        if not self._means:
+        loads = {bucket: load for bucket, load in self._told.items() if bucket in quotas}
+        if not loads:
             return quotas
-        return {**quotas, **{b: quotas[b] + mean for b, mean in self._means.items() if b in quotas}}
+        buckets = [group for group in quotas if is_bucket(group)]
+        floor = FLOOR * sum(loads.values()) / len(buckets)
+        return {**quotas, **{bucket: quotas[bucket] + max(floor, loads.get(bucket, 0.0)) for bucket in buckets}}

@@ -42,8 +42,9 @@ SURE_S = 30.0
 """Seconds after which a leader reads all records again, in case a watch was lost."""
 
 LOOK_S = 30.0
-PLANS_A_LOOK = 100
-"""Least time between two looks at what buckets do, in rounds like the last: so these plans cost 1 % of the CPU."""
+"""Seconds between two looks at what buckets do."""
+PLANS_AN_EVENING = 100
+"""How long no plan is made for the loads of buckets alone, in times of the last plan: so they cost 1 % of the CPU."""
 
 TOGETHER = 100
 """Number of nodes written at a time."""
@@ -102,7 +103,8 @@ class Leader:
         self._quotas: Mapping[str, float] | None = None
         self._grounds = GROUNDS
         self._loads = BucketLoads()
-        self._look_at_s = self._round_s = 0.0
+        self._look_at_s = self._even_at_s = 0.0
+        self._evened = 0
         self._offers = 0
         self._catalog = 0
         self._behind_since: float | None = None
@@ -133,21 +135,22 @@ class Leader:
     async def lead(self) -> None:
         """Stand for election, and plan while elected. Ends by cancellation."""
         loop = asyncio.get_running_loop()
-        offers = 0
+        offers, round_s = 0, 0.0
         while True:
             self._changed.clear()
+            self._look()
             try:
                 self.leading = await self._elected()
                 if self.leading:
                     offers, began_s = self._offers, loop.time()
                     await self._round()
-                    self._round_s = loop.time() - began_s
+                    round_s = loop.time() - began_s
                     self._complaint.over()
                     self._unable_since = None
                 # A leader checks every few seconds whether it can still plan; the others check whether the one before
                 # them is still there, in case a watch was lost.
                 await pace.wait(self._changed, RESIGN_S)
-                is_pressing = self._offers > offers and self._round_s < OFFER_DEBOUNCE_S
+                is_pressing = self._offers > offers and round_s < OFFER_DEBOUNCE_S
                 await asyncio.sleep(self._debounce_s(is_pressing))
             except (errors.ClusterUnavailable, errors.DatabaseUnavailable) as exc:
                 self._in_force = None
@@ -191,7 +194,6 @@ class Leader:
             if not self.leading:
                 log.info("host %s leads the cluster", self._host)
                 self._in_force, self._done, self._swept, self._unable_since = None, None, False, None
-                self._loads = BucketLoads()
                 self._leading_since = self._clock.now()
             return True
         if await self._tree.read(f"{self._paths.leader}/{names[place - 1]}", self._changed.set) is None:
@@ -239,8 +241,10 @@ class Leader:
         serves = {h: m.serves for h, m in members.items()}
         if quotas is None or not members:
             return
-        self._look()
-        loads = self._loads.changes
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._even_at_s:
+            self._evened = self._loads.changes
+        loads = self._evened
         asked = (weights, {h: m.incarnation for h, m in members.items()}, fenced, serves, self._offers, catalog, loads)
         if asked == self._done:
             return
@@ -254,16 +258,18 @@ class Leader:
         groups = max(len(quotas), former)  # a deletion of thousands is no small change
         is_large = groups >= MANY_GROUPS or groups * len(weights) >= LARGE
         loaded = self._loads.added_to(quotas)
+        began_s = loop.time()
         made, owner, differs = await _beside(is_large, planned, loaded, self._grounds.units, weights, members, previous)
+        self._even_at_s = loop.time() + PLANS_AN_EVENING * (loop.time() - began_s)
         if differs or record is None or record.catalog != catalog:
             await self._publish(owner, made, members, catalog, is_large)
         self._done = asked
 
     def _look(self) -> None:
-        """See what buckets do, each half a minute, or less often where a plan takes long."""
-        if (now_s := asyncio.get_running_loop().time()) >= self._look_at_s:
+        """See what buckets do. Every candidate does, so that the next leader knows it, and moves nothing."""
+        if (now_s := asyncio.get_running_loop().time()) >= self._look_at_s and self._quotas is not None:
             self._loads.look(self._grounds.awake)
-            self._look_at_s = now_s + max(LOOK_S, PLANS_A_LOOK * self._round_s)
+            self._look_at_s = now_s + LOOK_S
 
     def _is_behind(self, record: Record) -> bool:
         """Return whether to wait, because the catalog here is older than the catalog of the plan in force."""

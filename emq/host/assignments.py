@@ -105,10 +105,14 @@ class Assignments:
             groups = assignment.groups
             kept = {g: e for g, e in self._first.items() if groups.get(g) == e}
             self._first = kept | {g: groups[g] for g in assignment.first if g not in self._told}
-            names = groups.keys() if assignment.changed is None else groups.keys() & assignment.changed
-            for group in names - self._told.keys():
-                if self._refused.get(group) != groups[group]:
-                    self._told[group] = groups[group]
+            new = groups if assignment.changed is None else {g: groups[g] for g in assignment.changed if g in groups}
+            if self._refused:
+                new = {g: e for g, e in new.items() if self._refused.get(g) != e}
+            if assignment.changed is None:
+                self._told = {**new, **self._told}
+            else:
+                for group in new.keys() - self._told.keys():
+                    self._told[group] = new[group]
             if assignment.era != self._era:
                 await self._ownership.forget_all()
                 self._era = assignment.era

@@ -13,6 +13,10 @@ AT_ONCE = 2_000
 """Groups whose quotas are computed in one step; then the event loop may run other tasks."""
 
 
+NONE_LEFT = 1e-7
+"""Sum of quotas, in starts a second, below which no group is left: less than any quota, more than rounding."""
+
+
 class GroupQuotas:
     """Knows the quota of each group that is planned by itself, and the bucket of each other group.
 
@@ -94,6 +98,9 @@ class GroupQuotas:
             self.is_new = True
         if former != bucket:
             self.moved[group] = bucket
+            if former is not None:  # the family was made again, with another number of buckets
+                self._count(former, -before)
+                before = 0.0
         self._buckets[group] = bucket, load
         self._count(bucket, load - before)
 
@@ -106,7 +113,6 @@ class GroupQuotas:
             self._count(bucket, -load)
 
     def _count(self, bucket: str, load: float) -> None:
-        if (after := self.awake.get(bucket, 0.0) + load) >= buckets.LEAST_LOAD:
-            self.awake[bucket] = after
-        else:
-            self.awake.pop(bucket, None)
+        self.awake[bucket] = after = self.awake.get(bucket, 0.0) + load
+        if after < NONE_LEFT:
+            del self.awake[bucket]

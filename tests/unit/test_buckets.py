@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from typing import Any
 
+import msgspec
 import pytest
 
 from emq.host.group_quotas import GroupQuotas
@@ -226,3 +227,23 @@ async def test_units_name_the_topics_of_budgets_that_are_in_no_bucket(catalog: C
     }
     await catalog.change(gone=("below",))
     assert catalog.quotas.units() == {"root": "root", "f.guest": "root"}
+
+
+async def test_what_is_awake_follows_a_family_made_again_with_other_buckets(catalog: Catalog) -> None:
+    """A host may see both changes in one look."""
+    many = topic("f.a", 50, family="f.*")
+    few = msgspec.structs.replace(many, options=TopicOptions(buckets=4))
+    await catalog.change(few)
+    await catalog.change(many)
+    [bucket] = {buckets.bucket_of(many, 0, {})}
+    assert catalog.quotas.awake == {bucket: 50}
+    await catalog.change(gone=("f.a",))
+    assert catalog.quotas.awake == {}
+
+
+async def test_many_topics_of_next_to_no_quota_add_up(catalog: Catalog) -> None:
+    tiny = [topic(f"f.{i}", 0.0001, family="f.*") for i in range(3_000)]
+    await catalog.change(*tiny)
+    assert sum(catalog.quotas.awake.values()) == pytest.approx(0.3)
+    await catalog.change(gone=tuple(one.name for one in tiny))
+    assert catalog.quotas.awake == {}

@@ -7,7 +7,6 @@ from typing import Any
 import hiredis
 import redis.asyncio
 
-
 LARGE = 16_384
 """Bytes of an argument from which redis-py's own way is faster: it copies no large argument, where C takes 1.8 ms a MB.
 

@@ -30,31 +30,30 @@ for q = 1, #queues do
   local fence = highest(fences[q], -1)
   if fence < epoch then redis.call('HSET', KEYS[3], groups[q], ARGV[a + 4]) end
   local head, list = head_of(heads[q]), KEYS[q + 4]
-  local length = head and redis.call('LLEN', list)
   local lost, size = false, 0
   if owner and head and fence <= epoch then lost, size = lacks(list, head, ARGV[a + 5], ARGV[a + 6]) end
   if not head then
     answer[q] = 'damaged'
   elseif owner and fence > epoch then
     answer[q] = 0
-  elseif lost or owner and start > head + length then
-    answer[q] = -1 - head - length
+  elseif lost or owner and start > head + redis.call('LLEN', list) then
+    answer[q] = -1 - head - redis.call('LLEN', list)
   elseif budget <= 0 or limit <= 0 then
     answer[q] = {start, 0, start, {}}
   else
     local first = math.max(start, head)
-    local bodies, n, wanted, used = {}, 0, math.min(limit, size * PROBE < budget and PROBE or 1), 0
+    local bodies, n, wanted = {}, 0, math.min(limit, size * PROBE < budget and PROBE or 1)
     repeat
-      local more = redis.call('LRANGE', list, first - head + n, first - head + n + wanted - 1)
+      local more, used = redis.call('LRANGE', list, first - head + n, first - head + n + wanted - 1), 0
       for i = 1, #more do
         if budget <= 0 then break end
         n, bodies[n + 1] = n + 1, more[i]
         used, budget = used + #more[i], budget - #more[i]
       end
       local ended = #more < wanted
-      if n > 0 then wanted = math.min(limit - n, 3 * n, math.ceil(budget * n / used)) end
+      wanted = math.min(limit - n, 3 * n, math.ceil(budget * #more / used))
     until ended or wanted <= 0
-    local exhausted = n < limit and first + n >= head + length
+    local exhausted = n < limit and first + n >= head + redis.call('LLEN', list)
     answer[q] = {first + n, exhausted and 1 or 0, first, bodies}
     if touch and owner and n > 0 then
       redis.call('HSET', KEYS[3], groups[q], ARGV[a + 4])
