@@ -13,6 +13,7 @@ from starlette.types import Scope
 from emq_push.records.keys import Key
 from emq_push.service.service import PushService
 from emq_push.service.tenancy import unknown
+from emq_web.parameters import refuse_unknown
 from emq_web.problems import Problem
 
 Right = Literal["read", "send", "manage", "submit", "admin"]
@@ -96,6 +97,7 @@ def _may(right: Right, *, of_tenant: bool) -> Callable[..., Awaitable[Caller]]:
     async def check(request: fastapi.Request, _: Bearer) -> Caller:
         caller = caller_of(request.scope)
         caller.check(right, request.path_params["tenant"] if of_tenant else None)
+        refuse_unknown(request)  # nobody without a key learns which parameters there are
         return caller
 
     return check

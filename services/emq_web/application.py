@@ -19,7 +19,6 @@ from emq_web import (
     keys,
     lag,
     messages,
-    parameters,
     problems,
     replays,
     tenants,
@@ -89,7 +88,7 @@ def _routes() -> Sequence[BaseRoute]:
     of_push = (tenants, endpoints, messages, keys, families, deliveries, replays, dead_letters, lag, cluster)
     routers = [part.router for part in (*of_push, catalog, tasks, parts, now)]
     for router in (*routers, dead_letters.actions):
-        api.include_router(router, dependencies=[fastapi.Depends(parameters.refuse_unknown)])
+        api.include_router(router)
     for router in pages.ROUTERS:
         api.include_router(router)
     return tuple(api.routes)

@@ -19,7 +19,7 @@ EventType = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=2
 DeliveryId = Annotated[str, fastapi.Path(max_length=400, description="`<endpoint>:<message>`")]
 
 
-async def refuse_unknown(request: fastapi.Request) -> None:
+def refuse_unknown(request: fastapi.Request) -> None:
     """Raise `Problem` for a parameter of the query that the operation does not have: it would filter nothing."""
     if not request.url.query:
         return

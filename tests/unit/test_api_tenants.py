@@ -108,6 +108,8 @@ async def test_unknown_paths_and_methods_are_problems(api: Api) -> None:
 async def test_an_unknown_parameter_of_a_query_is_refused(api: Api) -> None:
     problem = await api("GET", "/v1/tenants?limits=5", status=422)
     assert "'limits' is not known; known are cursor, limit" in problem["detail"]
+    for path in ("/v1/tenants?limits=5", "/v1/tenants/acme/deliveries?limits=5", "/v1/hosts?limits=5"):
+        await api("GET", path, status=401, key="wrong")
     await api("PUT", "/v1/tenants/acme", {"qps": 1})
     problem = await api("GET", "/v1/tenants/acme/messages?created[gt]=2026-01-01T00:00:00Z", status=422)
     assert "created[gte], created[lt]" in problem["detail"]
