@@ -1,0 +1,48 @@
+"""arq: a queue for all tenants; several worker processes that keep no results."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import uvloop
+from arq import Worker, create_pool, func
+from arq.connections import RedisSettings
+
+from bench.peers.drivers import common
+from bench.peers.drivers.common import ORDERS
+
+SETTINGS = RedisSettings.from_dsn(ORDERS.url)
+
+
+async def handle(_: dict[str, Any], message: str) -> None:
+    await common.handle_async(message)
+
+
+async def publish() -> None:
+    pool = await create_pool(SETTINGS)
+
+    async def call(batch: list[int]) -> None:
+        await pool.enqueue_job("handle", common.payload(batch[0]))
+
+    await common.publish_together(call, at_once=50)
+
+
+async def work() -> None:
+    worker = Worker(
+        functions=[func(handle, name="handle", keep_result=0)],
+        redis_settings=SETTINGS,
+        max_jobs=max(1, ORDERS.in_flight // ORDERS.processes),
+        poll_delay=0.05,
+        keep_result=0,
+        handle_signals=False,
+    )
+    await worker.async_run()
+
+
+if __name__ == "__main__":
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    if ORDERS.role == "publish":
+        asyncio.run(publish())
+    else:
+        common.each_process(lambda: asyncio.run(work()))
