@@ -1,6 +1,6 @@
 # Everything a developer types. `make` alone prints the list.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test all-tests engine oldest constraints upgrade fuzz day simulate mutants lint types format bench bench-check docs clean
+.PHONY: help setup demo test all-tests engine oldest constraints upgrade fuzz day simulate mutants lint types format bench bench-peers bench-check docs clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -95,6 +95,9 @@ format: setup ## format the code, and correct what ruff can correct by itself
 
 bench: setup ## run one benchmark: make bench NAME=host (BENCH_ARGS="--queues 60000"); without NAME, list them
 	@$(BIN)/python -m bench $(or $(NAME),--help) $(BENCH_ARGS)
+
+bench-peers: setup ## install what python -m bench peers compares EMQ with, into .peers/ (EMQ_PEERS=... chooses another folder)
+	@$(BIN)/python -m bench.peers.install
 
 bench-check: setup ## compare the core benchmarks with those of the commit in bench/baseline: make bench-check BENCH_ARGS=--short
 	@$(BIN)/python -m bench.check $(BENCH_ARGS)

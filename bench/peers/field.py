@@ -79,8 +79,7 @@ class Peer:
 
     def _python_versions(self) -> list[tuple[str, str]]:
         program = (
-            "import importlib.metadata as m, json, sys\n"
-            "print(json.dumps([(p, m.version(p)) for p in sys.argv[1:]]))"
+            "import importlib.metadata as m, json, sys\nprint(json.dumps([(p, m.version(p)) for p in sys.argv[1:]]))"
         )
         try:
             told = subprocess.run(
@@ -189,4 +188,59 @@ PYTHON = (
     ),
 )
 
-PEERS: tuple[Peer, ...] = (EMQ, *PYTHON)
+OTHERS = (
+    Peer(
+        name="BullMQ",
+        language="Node",
+        server="redis",
+        queues=EACH,
+        configuration="2 processes; a Worker each, concurrency 500 over all queues; addBulk; removeOnComplete",
+        packages=("bullmq", "ioredis"),
+        module="bullmq.mjs",
+        cap="limiter of each Worker",
+        new_tenant="a Worker for its queue",
+    ),
+    Peer(
+        name="glide-mq",
+        language="Node",
+        server="redis",
+        queues=EACH,
+        configuration="as BullMQ",
+        packages=("glide-mq",),
+        module="glide-mq.mjs",
+    ),
+    Peer(
+        name="RabbitMQ",
+        language="Python client",
+        server="rabbitmq",
+        queues=EACH,
+        configuration="pika, 2 processes, one channel each, prefetch 1000; durable classic queues, no confirms",
+        packages=("pika",),
+        module="rabbitmq",
+        environment="clients",
+        new_tenant="a queue, and basic_consume in each worker",
+    ),
+    Peer(
+        name="beanstalkd",
+        language="Python client",
+        server="beanstalkd",
+        queues=EACH,
+        configuration="greenstalk, 2 processes (50 threads each for handlers that wait); in memory",
+        packages=("greenstalk",),
+        module="beanstalkd",
+        environment="clients",
+        new_tenant="watch, in each worker",
+    ),
+    Peer(
+        name="NATS JetStream",
+        language="Python client",
+        server="nats",
+        queues=SUBJECT,
+        configuration="nats-py, 2 processes, push consumers of one group, max_ack_pending 20000; stream in memory; uvloop",
+        packages=("nats-py", "uvloop"),
+        module="nats",
+        environment="clients",
+    ),
+)
+
+PEERS: tuple[Peer, ...] = (EMQ, *PYTHON, *OTHERS)

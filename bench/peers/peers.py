@@ -12,7 +12,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from bench.peers import field, ratios, works
+from bench.peers import field, ratios, servers, works
 from bench.peers.works import Sizes
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage
@@ -45,7 +45,7 @@ async def run(
     for peer in field.PEERS:
         if names and peer.name not in names:
             continue
-        missing = peer.missing()
+        missing = peer.missing() or servers.missing(peer.server)
         results.append(
             {
                 "name": peer.name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import mmap
 import os
@@ -18,9 +17,9 @@ from typing import Any, NamedTuple, Self
 
 import psutil
 
-import emq_servers
-from bench.peers import field
+from bench.peers import field, servers
 from bench.peers.field import Peer
+from emq_servers.server import run_as
 
 SLOTS = 1 << 14
 """Counters in the file in which handlers count; as in `bench.peers.drivers.common`."""
@@ -49,7 +48,7 @@ class Place:
 
     def __enter__(self) -> Self:
         self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="emq-peers-")))
-        self.server = self._stack.enter_context(_server(self.peer.server))
+        self.server = self._stack.enter_context(servers.start(self.peer.server))
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -98,11 +97,9 @@ class Driver:
         self._log = log
         self._peer = peer
         environment = dict(os.environ, PEERS_ORDERS=json.dumps(orders), PYTHONDONTWRITEBYTECODE="")
-        environment["PYTHONPATH"] = os.pathsep.join(
-            [str(field.ROOT), *(sys.path if peer.is_emq else ())]
-        )
+        environment["PYTHONPATH"] = os.pathsep.join([str(field.ROOT), *(sys.path if peer.is_emq else ())])
         environment["NODE_PATH"] = str(field.PLACE / "node" / "node_modules")
-        command = [*emq_servers.server.run_as(None, "KILL"), *peer.command()]
+        command = [*run_as(None, "KILL"), *peer.command()]
         with log.open("wb") as errors:
             self.process = subprocess.Popen(
                 command,
@@ -177,13 +174,3 @@ def used_by(pid: int) -> Use:
 def processes() -> int:
     """Return how many worker processes a peer gets that uses several: one for each core, at most 2."""
     return min(2, os.cpu_count() or 1)
-
-
-def changed(peer: Peer, **fields: Any) -> Peer:
-    return dataclasses.replace(peer, **fields)
-
-
-def _server(kind: str) -> emq_servers.Server:
-    if kind == "redis":
-        return emq_servers.start_redis()
-    raise DriverFailed(f"no server of kind {kind!r}")

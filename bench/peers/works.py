@@ -126,7 +126,7 @@ def caps(peer: Peer, sizes: Sizes) -> dict[str, Any]:
             time.sleep(sizes.seconds)
             driver.check()
             after, to_s = driver.use(), time.time()
-    least, most, mean = caps_of(read(log), CAPPED, from_s, to_s)
+        least, most, mean = caps_of(read(log), CAPPED, from_s, to_s)
     return {
         "least": least,
         "most": most,
@@ -148,7 +148,7 @@ def flood(peer: Peer, sizes: Sizes) -> dict[str, Any]:
             log = place.directory / name
             with place.working(queues=VICTIMS + 1, log=str(log), **orders) as driver:
                 place.publish(**{**tenants, "messages": VICTIMS}, **orders)
-                _awaited(driver, lambda log=log: len(read(log)), VICTIMS, START_S)
+                _awaited(driver, lambda log=log: len(read(log)), VICTIMS * 2, START_S)
                 log.write_bytes(b"")
                 flooding = {"queues": 1, "messages": FLOOD if name == "flood" else 0, "limit_s": sizes.seconds}
                 with place.publishing(**flooding, **orders) as noise:
@@ -159,14 +159,18 @@ def flood(peer: Peer, sizes: Sizes) -> dict[str, Any]:
                     return sum(report.queue > 0 for report in read(log) if report.kind == "b")
 
                 _awaited(driver, waited, published, sizes.patience_s)
-                waits = [report.at_s - report.published_s for report in read(log) if report.kind == "b" and report.queue]
+                waits = [
+                    report.at_s - report.published_s for report in read(log) if report.kind == "b" and report.queue
+                ]
                 late = published - len(waits)
                 waits += [sizes.patience_s] * late
                 found[name] = {"p99_ms": round(percentile(waits, 99) * 1000, 1), "late": late, "flooded": flooded}
     return {
         "calm_p99_ms": found["calm"]["p99_ms"],
         "flood_p99_ms": found["flood"]["p99_ms"],
-        "ratio": round(found["flood"]["p99_ms"] / max(found["calm"]["p99_ms"], 0.1), 2),
+        # Where the calm is too much already, a flood cannot make much worse what the ratio goes by.
+        "ratio": round(found["flood"]["p99_ms"] / found["calm"]["p99_ms"], 2) if not found["calm"]["late"] else None,
+        "calm_late": found["calm"]["late"],
         "flooded": found["flood"]["flooded"],
         "late": found["flood"]["late"],
     }
@@ -219,7 +223,7 @@ def kill(peer: Peer, sizes: Sizes) -> dict[str, Any]:
                         return len({report.number for report in read(log) if report.kind == "e"})
 
                     _awaited(heir, done, published, sizes.patience_s)
-    reports = read(log)
+        reports = read(log)
     begun = [report for report in reports if report.kind == "b"]
     flows: dict[int, float] = {}
     for report in begun:
@@ -266,5 +270,3 @@ def done(peer: Peer, work: Work, sizes: Sizes) -> dict[str, Any]:
         return work.run(peer, sizes)
     except DriverFailed as failed:
         return {"not_run": str(failed)}
-
-

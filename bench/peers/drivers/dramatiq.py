@@ -22,6 +22,4 @@ if __name__ == "__main__":
     else:
         threads = min(ORDERS.in_flight, 400) // ORDERS.processes if ORDERS.wait_s else 8
         processes = str(ORDERS.processes)
-        common.instead(
-            "dramatiq", "bench.peers.drivers.dramatiq", "--processes", processes, "--threads", str(threads)
-        )
+        common.instead("dramatiq", "bench.peers.drivers.dramatiq", "--processes", processes, "--threads", str(threads))
