@@ -1,7 +1,8 @@
 """Installs the peers into a folder of their own: `python -m bench.peers.install`, which `make bench-peers` does.
 
 Python packages go into an environment for each peer, with pinned versions; those of npm into one folder; Debian's are
-unpacked, and nothing is installed into the system. What is there already stays. The last line names what did not install.
+unpacked, and nothing is installed into the system. What is there already stays. The last line names what did not
+install.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ async def run(
         kinds = _named(work, {one.name for one in chosen} | {one.name.partition("-")[0] for one in chosen}, "work")
         chosen = [one for one in chosen if kinds & {one.name, one.name.partition("-")[0]}]
     names = _named(only, {one.name for one in field.PEERS}, "peer") if only else set()
-    results = []
+    results: list[dict[str, Any]] = []
     for peer in field.PEERS:
         if names and peer.name not in names:
             continue

@@ -33,7 +33,7 @@ class DriverFailed(Exception):
 
 
 class Use(NamedTuple):
-    """What a tree of processes uses: CPU seconds since their start, and memory that is theirs alone or shared fairly."""
+    """What a tree of processes uses: CPU seconds since their start, and memory, of what they share a part each."""
 
     cpu_s: float
     memory_mb: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ def idle(peer: Peer, sizes: Sizes, queues: int) -> dict[str, Any]:
     """Let workers wait at empty queues that had messages; their memory and CPU, and the server's."""
     with Place(peer) as place:
         # EMQ's topics are there once something is published to them; workers of peers get the names of all queues.
-        messages = queues if peer.is_emq or not peer.language == "Python" else min(queues, 100)
+        messages = queues if peer.is_emq or peer.language != "Python" else min(queues, 100)
         published, _ = place.publish(queues=queues, messages=messages, limit_s=sizes.publish_s)
         with place.working(queues=queues) as driver:
             _awaited(driver, driver.counted, 1, START_S)
@@ -120,7 +121,7 @@ def caps(peer: Peer, sizes: Sizes) -> dict[str, Any]:
         messages = round(CAPPED * CAP * (sizes.seconds + 10))
         published, _ = place.publish(queues=CAPPED, messages=messages, cap=CAP, limit_s=60.0)
         with place.working(queues=CAPPED, cap=CAP, log=str(log)) as driver:
-            _awaited(driver, lambda: len(read(log)), 1, START_S)
+            _awaited(driver, functools.partial(_lines, log), 1, START_S)
             time.sleep(3.0)  # it begins
             before, from_s = driver.use(), time.time()
             time.sleep(sizes.seconds)
@@ -148,7 +149,7 @@ def flood(peer: Peer, sizes: Sizes) -> dict[str, Any]:
             log = place.directory / name
             with place.working(queues=VICTIMS + 1, log=str(log), **orders) as driver:
                 place.publish(**{**tenants, "messages": VICTIMS}, **orders)
-                _awaited(driver, lambda log=log: len(read(log)), VICTIMS * 2, START_S)
+                _awaited(driver, functools.partial(_lines, log), VICTIMS * 2, START_S)
                 log.write_bytes(b"")
                 flooding = {"queues": 1, "messages": FLOOD if name == "flood" else 0, "limit_s": sizes.seconds}
                 with place.publishing(**flooding, **orders) as noise:
@@ -184,7 +185,7 @@ def newcomers(peer: Peer, sizes: Sizes) -> dict[str, Any]:
         log = place.directory / "log"
         place.publish(queues=OLD, messages=OLD)
         with place.working(queues=OLD, log=str(log)) as driver:
-            _awaited(driver, lambda: len(read(log)), OLD, START_S)
+            _awaited(driver, functools.partial(_lines, log), OLD, START_S)
             published, _ = place.publish(first_queue=OLD, queues=NEW, messages=NEW, per_s=NEW_PER_S, limit_s=60.0)
 
             def begun() -> list[Report]:
@@ -209,7 +210,7 @@ def kill(peer: Peer, sizes: Sizes) -> dict[str, Any]:
         first = {**orders, "messages": KILL_QUEUES}
         place.publish(**first)
         with place.working(log=str(log), **orders) as driver:
-            _awaited(driver, lambda: len(read(log)), KILL_QUEUES * 2, START_S)
+            _awaited(driver, functools.partial(_lines, log), KILL_QUEUES * 2, START_S)
             log.write_bytes(b"")
             with place.publishing(messages=messages, per_s=KILL_PER_S, limit_s=sizes.seconds * 4, **orders) as load:
                 time.sleep(sizes.seconds / 3)
@@ -248,14 +249,18 @@ def _awaited(driver: Driver, count: Callable[[], int], wanted: int, timeout_s: f
     return counted
 
 
+def _lines(log: Path) -> int:
+    return len(read(log))
+
+
 def works(queues: list[int]) -> Iterator[Work]:
     """Yield all works; those with empty or waiting handlers, and of idle workers, for each number of queues."""
     for n in queues:
-        yield Work(f"drain-{n}", lambda peer, sizes, n=n: drain(peer, sizes, n), n)
+        yield Work(f"drain-{n}", functools.partial(drain, queues=n), n)
     for n in queues:
-        yield Work(f"wait-{n}", lambda peer, sizes, n=n: drain(peer, sizes, n, WAIT_S), n)
+        yield Work(f"wait-{n}", functools.partial(drain, queues=n, wait_s=WAIT_S), n)
     for n in queues:
-        yield Work(f"idle-{n}", lambda peer, sizes, n=n: idle(peer, sizes, n), n)
+        yield Work(f"idle-{n}", functools.partial(idle, queues=n), n)
     yield Work("caps", caps)
     yield Work("flood", flood)
     yield Work("new", newcomers)

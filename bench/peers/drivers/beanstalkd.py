@@ -1,4 +1,4 @@
-"""beanstalkd: a tube for each tenant; several worker processes, each watching all tubes; threads for handlers that wait."""
+"""beanstalkd: a tube for each tenant; several processes watch all tubes, with threads for handlers that wait."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from celery import Celery
 
 from bench.peers.drivers import common
@@ -20,7 +22,7 @@ app.conf.update(
 )
 
 
-def _task(name: str) -> object:
+def _task(name: str) -> Any:
     options = {"rate_limit": f"{ORDERS.cap}/s"} if ORDERS.cap else {}
     return app.task(common.handle, name=name, shared=False, **options)
 

@@ -1,11 +1,12 @@
 """What the drivers written in Python share: their orders, payloads, and what handlers report.
 
-A driver is run as `python -m bench.peers.drivers.NAME` by the interpreter that has the peer. Its orders are a JSON object
-in the environment variable `PEERS_ORDERS`, so that processes which a peer starts by itself find them, too. A driver
-imports nothing but this module and the peer.
+A driver is run as `python -m bench.peers.drivers.NAME` by the interpreter that has the peer. Its orders are a JSON
+object in the environment variable `PEERS_ORDERS`, so that processes which a peer starts by itself find them, too. A
+driver imports nothing but this module and the peer.
 
 - Role `publish`: publish messages, print `{"published": n, "published_s": s}` and end.
-- Role `work`: consume until SIGTERM. The handler calls `begun` and `ended`, which write to the files that the orders name.
+- Role `work`: consume until the process is killed. The handler calls `begun` and `ended`, which write to the files that
+  the orders name.
 """
 
 from __future__ import annotations
@@ -154,6 +155,7 @@ class _Slot(threading.local):
             counters = memoryview(mmap.mmap(file.fileno(), SLOTS * 8)).cast("Q")
             counters[0] += 1
             self.index = min(counters[0], SLOTS - 1)
+            fcntl.flock(file, fcntl.LOCK_UN)  # by hand: the map keeps a copy of the file, and so would keep the lock
         self.counters = counters
         return counters
 

@@ -1,4 +1,4 @@
-"""dramatiq: a queue for each tenant; several worker processes with threads, and none of the middleware that it can spare."""
+"""dramatiq: a queue for each tenant; several worker processes with threads, and no middleware."""
 
 from __future__ import annotations
 

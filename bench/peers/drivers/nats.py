@@ -1,4 +1,4 @@
-"""NATS JetStream: one stream in memory, a subject for each tenant, a group of push consumers; several worker processes."""
+"""NATS JetStream: one stream in memory, a subject for each tenant; several processes, a group of push consumers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""RabbitMQ: a durable classic queue for each tenant; several processes with one channel, prefetch and acknowledgements."""
+"""RabbitMQ: a durable classic queue for each tenant; several processes with a channel each, and a prefetch."""
 
 from __future__ import annotations
-
 
 import pika
 
