@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
+from redis import ConnectionPool, Redis
 
 from bench.peers.drivers import common
 from bench.peers.drivers.common import ORDERS
 
-broker = RedisBroker(url=ORDERS.url, middleware=[])
+pool = ConnectionPool.from_url(ORDERS.url, max_connections=common.CONNECTIONS)
+broker = RedisBroker(client=Redis(connection_pool=pool), middleware=[])
 dramatiq.set_broker(broker)
 actors = {
     queue: dramatiq.actor(common.handle, actor_name=f"handle-{queue}", queue_name=common.queue_name(queue))

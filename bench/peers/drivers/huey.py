@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from huey import RedisHuey
+from redis import ConnectionPool
 
 from bench.peers.drivers import common
 from bench.peers.drivers.common import ORDERS
 
-huey = RedisHuey("peers", url=ORDERS.url, results=False, store_none=False)
+pool = ConnectionPool.from_url(ORDERS.url, max_connections=common.CONNECTIONS)
+huey = RedisHuey("peers", connection_pool=pool, results=False, store_none=False)
 
 
 @huey.task(name="handle")

@@ -6,10 +6,19 @@ import asyncio
 from typing import Any
 
 import uvloop
-from saq import Queue, Worker
+from redis.asyncio import Redis
+from saq import Worker
+from saq.queue.redis import RedisQueue
 
 from bench.peers.drivers import common
 from bench.peers.drivers.common import ORDERS
+
+FEW = 20
+"""Messages at a time of a handler that does not wait; with more, saq is slower."""
+
+
+def opened() -> RedisQueue:
+    return RedisQueue(Redis.from_url(ORDERS.url, max_connections=common.CONNECTIONS))
 
 
 async def handle(_: dict[str, Any], *, message: str) -> None:
@@ -17,7 +26,7 @@ async def handle(_: dict[str, Any], *, message: str) -> None:
 
 
 async def publish() -> None:
-    queue = Queue.from_url(ORDERS.url)
+    queue = opened()
     await queue.connect()
 
     async def call(batch: list[int]) -> None:
@@ -28,9 +37,10 @@ async def publish() -> None:
 
 
 async def work() -> None:
-    queue = Queue.from_url(ORDERS.url)
+    queue = opened()
     await queue.connect()
-    await Worker(queue, functions=[("handle", handle)], concurrency=ORDERS.in_flight // ORDERS.processes).start()
+    concurrency = ORDERS.in_flight // ORDERS.processes if ORDERS.wait_s else FEW
+    await Worker(queue, functions=[("handle", handle)], concurrency=concurrency).start()
 
 
 if __name__ == "__main__":

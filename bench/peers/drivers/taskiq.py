@@ -10,7 +10,7 @@ from taskiq_redis import RedisStreamBroker
 from bench.peers.drivers import common
 from bench.peers.drivers.common import ORDERS
 
-broker = RedisStreamBroker(ORDERS.url, consumer_id="0", xread_count=1000)
+broker = RedisStreamBroker(ORDERS.url, consumer_id="0", xread_count=1000, max_connection_pool_size=common.CONNECTIONS)
 
 
 @broker.task(task_name="handle")
