@@ -283,12 +283,12 @@ Measured on {date}: {machine}. Servers, publishers and workers share these cores
 """
 
 WHY = """
-Publishing is cheaper for a client that does not wait for the server's answer (RabbitMQ without confirms), and a broker
-that is a program of its own (NATS, beanstalkd, RabbitMQ) leaves the worker less to do. A peer with one queue for all
-tenants has nothing to hold for a tenant, so its memory does not depend on the number of queues, and a new tenant costs
-it nothing; in exchange, a flood of one tenant delays all. Peers that acknowledge a message before its handler runs repeat
-nothing after a kill, and lose what was in flight. EMQ waits for the lease of the killed host to end before another host
-takes its queues, since two hosts that start messages of one queue at the same time would exceed its rate.
+Publishing is cheaper for a client that does not wait for the server's answer (RabbitMQ without confirms). A broker that
+is a program of its own (NATS, beanstalkd, RabbitMQ) leaves the worker less to do. A peer with one queue for all tenants
+has nothing to hold for a tenant: its memory does not depend on the number of tenants, and a new one costs it nothing.
+In exchange, a flood of one tenant delays all. Peers that acknowledge a message before its handler runs repeat nothing
+after a kill, and lose what was in flight. EMQ waits for the lease of the killed host to end before another host takes
+its queues. Two hosts that start messages of one queue at the same time would exceed its rate.
 """
 
 HOW = """## How the benchmark measures

