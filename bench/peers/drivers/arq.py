@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import uvloop
@@ -25,7 +26,7 @@ async def handle(_: dict[str, Any], message: str) -> None:
 async def publish() -> None:
     pool = await create_pool(SETTINGS)
 
-    async def call(batch: list[int]) -> None:
+    async def call(batch: Sequence[int]) -> None:
         await pool.enqueue_job("handle", common.payload(batch[0]))
 
     await common.publish_together(call, at_once=50)

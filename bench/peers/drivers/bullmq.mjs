@@ -11,13 +11,24 @@ const orders = {
   queues: 1, first_queue: 0, messages: 0, per_s: 0, limit_s: 20, wait_s: 0, processes: 1, in_flight: 1000, cap: 0,
   counter: "", log: "", ...JSON.parse(process.env.PEERS_ORDERS),
 };
-const BATCH = 500;
+const BATCH = orders.queues === 1 ? 500 : 10;  // jobs of one queue in a call
 const now = () => Date.now() / 1000;
 const seconds = () => performance.now() / 1000;
 const pause = (s) => new Promise((resolve) => setTimeout(resolve, s * 1000));
 const queueOf = (number) => orders.first_queue + (number % orders.queues);
 const payload = (number) => `${number} ${queueOf(number)} ${now().toFixed(6)} `.padEnd(100, "x");
 const connect = () => new IORedis(orders.url, { maxRetriesPerRequest: null });
+
+// The numbers in batches of at most this size, each of one queue, in turn of each queue.
+function* batches(size) {
+  const { queues, messages } = orders;
+  for (let first = 0; first < messages; first += size * queues)
+    for (let start = first; start < Math.min(first + queues, messages); start++) {
+      const numbers = [];
+      for (let n = start; n < Math.min(first + size * queues, messages); n += queues) numbers.push(n);
+      yield numbers;
+    }
+}
 
 async function publish() {
   const connection = connect();
@@ -26,16 +37,14 @@ async function publish() {
     queues.set(i, new Queue(`t-${i}`, { connection, defaultJobOptions: { removeOnComplete: true, removeOnFail: true } }));
   await queues.get(orders.first_queue)?.waitUntilReady();
   const began = seconds();
-  let published = 0, next = 0;
-  const step = orders.per_s ? 1 : orders.queues === 1 ? BATCH : 1;
+  let published = 0;
+  const size = orders.per_s ? 1 : BATCH;
+  const due = batches(size);
   const publisher = async () => {
-    while (next < orders.messages) {
-      const first = next;
-      next += step;
+    for (let batch = due.next(); !batch.done; batch = due.next()) {
+      const numbers = batch.value, first = numbers[0];
       if (orders.per_s) await pause(Math.max(0, began + first / orders.per_s - seconds()));
       if (seconds() - began > orders.limit_s) return;
-      const numbers = [];
-      for (let n = first; n < Math.min(first + step, orders.messages); n++) numbers.push(n);
       const jobs = numbers.map((n) => ({ name: "handle", data: payload(n) }));
       const queue = queues.get(queueOf(first));
       if (jobs.length === 1) await queue.add("handle", jobs[0].data);
@@ -43,7 +52,7 @@ async function publish() {
       published += numbers.length;
     }
   };
-  await Promise.all(Array.from({ length: step === 1 ? 200 : 4 }, publisher));
+  await Promise.all(Array.from({ length: size === 500 ? 4 : 100 }, publisher));
   console.log(JSON.stringify({ published, published_s: seconds() - began }));
   process.exit(0);
 }

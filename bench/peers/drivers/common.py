@@ -118,20 +118,31 @@ def publish_batches(call: Callable[[list[int]], object], size: int = 500) -> Non
     report(published, time.perf_counter() - began)
 
 
-async def publish_together(call: Callable[[list[int]], Awaitable[object]], size: int = 1, at_once: int = 200) -> None:
-    """Await `call(numbers)` for each batch, up to `at_once` at the same time, and report."""
+def batches_of_queues(size: int) -> Iterator[range]:
+    """Return the numbers in batches of at most this size, each of one queue, in turn of each queue."""
+    queues = ORDERS.queues
+    for first in range(0, ORDERS.messages, size * queues):
+        for start in range(first, min(first + queues, ORDERS.messages)):
+            yield range(start, min(first + size * queues, ORDERS.messages), queues)
+
+
+async def publish_together(
+    call: Callable[[Sequence[int]], Awaitable[object]], size: int = 1, at_once: int = 200
+) -> None:
+    """Await `call(numbers)` for each batch, up to `at_once` at the same time, and report.
+
+    The messages of a batch go to one queue. Messages that have a rate go one by one.
+    """
     began, published = time.perf_counter(), 0
-    step, limit_s = 1 if ORDERS.per_s else size, ORDERS.limit_s
-    starts = iter(range(0, ORDERS.messages, step))
+    due = batches_of_queues(1 if ORDERS.per_s else size)
 
     async def publisher() -> None:
         nonlocal published
-        for start in starts:
+        for batch in due:
             if ORDERS.per_s:
-                await asyncio.sleep(max(0.0, began + start / ORDERS.per_s - time.perf_counter()))
-            if time.perf_counter() - began > limit_s:
+                await asyncio.sleep(max(0.0, began + batch[0] / ORDERS.per_s - time.perf_counter()))
+            if time.perf_counter() - began > ORDERS.limit_s:
                 return
-            batch = list(range(start, min(start + step, ORDERS.messages)))
             await call(batch)
             published += len(batch)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import uvloop
 
 import emq
@@ -9,6 +11,12 @@ from bench.peers.drivers import common
 from bench.peers.drivers.common import ORDERS
 
 UNLIMITED = 1_000_000
+
+BATCH, AT_ONCE = 50, 90
+"""Most messages to one topic that are published together, where there are many topics; and how many topics at a time."""
+
+ROUNDS = 5
+"""Each topic gets its messages in this many batches or more, so that all have some if publishing is cut."""
 
 
 def app() -> emq.App:
@@ -25,17 +33,20 @@ def app() -> emq.App:
 async def publish() -> None:
     async with app() as opened:
 
-        async def many(batch: list[int]) -> None:
-            await opened.publish_many(common.queue_name(ORDERS.first_queue), common.texts(batch))
+        async def many(batch: Sequence[int]) -> None:
+            await opened.publish_many(common.queue_name(ORDERS.queue_of(batch[0])), common.texts(batch))
 
-        async def one(batch: list[int]) -> None:
+        async def one(batch: Sequence[int]) -> None:
             await opened.publish(common.queue_name(ORDERS.queue_of(batch[0])), common.payload(batch[0]))
 
         # Publishes that are awaited together share a call to the store, whatever their topics.
-        if ORDERS.queues == 1 and not ORDERS.per_s:
+        if ORDERS.per_s or ORDERS.messages == ORDERS.queues:
+            await common.publish_together(one, at_once=1_000)
+        elif ORDERS.queues == 1:
             await common.publish_together(many, size=5_000, at_once=2)
         else:
-            await common.publish_together(one, at_once=1_000)
+            size = max(1, min(BATCH, ORDERS.messages // ORDERS.queues // ROUNDS))
+            await common.publish_together(many, size=size, at_once=AT_ONCE)
 
 
 async def work() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import nats
 import uvloop
@@ -20,7 +21,7 @@ async def publish() -> None:
     stream = client.jetstream()
     await stream.add_stream(StreamConfig(STREAM, subjects=[SUBJECTS], storage=StorageType.MEMORY))
 
-    async def call(batch: list[int]) -> None:
+    async def call(batch: Sequence[int]) -> None:
         await stream.publish(f"peers.{ORDERS.queue_of(batch[0])}", common.payload(batch[0]).encode(), timeout=30)
 
     await common.publish_together(call, at_once=500)

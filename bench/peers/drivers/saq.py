@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import uvloop
@@ -29,7 +30,7 @@ async def publish() -> None:
     queue = opened()
     await queue.connect()
 
-    async def call(batch: list[int]) -> None:
+    async def call(batch: Sequence[int]) -> None:
         await queue.enqueue("handle", message=common.payload(batch[0]), ttl=-1, timeout=0)
 
     await common.publish_together(call, at_once=50)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import uvloop
 from taskiq_redis import RedisStreamBroker
@@ -21,7 +22,7 @@ async def handle(message: str) -> None:
 async def publish() -> None:
     await broker.startup()
 
-    async def call(batch: list[int]) -> None:
+    async def call(batch: Sequence[int]) -> None:
         await handle.kiq(common.payload(batch[0]))
 
     await common.publish_together(call, at_once=50)
