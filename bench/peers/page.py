@@ -287,8 +287,8 @@ Publishing is cheaper for a client that does not wait for the server's answer (R
 is a program of its own (NATS, beanstalkd, RabbitMQ) leaves the worker less to do. A peer with one queue for all tenants
 has nothing to hold for a tenant: its memory does not depend on the number of tenants, and a new one costs it nothing.
 In exchange, a flood of one tenant delays all. Peers that acknowledge a message before its handler runs repeat nothing
-after a kill, and lose what was in flight. EMQ waits for the lease of the killed host to end before another host takes
-its queues. Two hosts that start messages of one queue at the same time would exceed its rate.
+after a kill, and lose what was in flight. EMQ repeats what ended since its last checkpoint, about a second of work, and
+its queues wait until another host has taken them: each queue has one host, so that its rate holds.
 """
 
 HOW = """## How the benchmark measures

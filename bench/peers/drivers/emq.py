@@ -13,7 +13,7 @@ from bench.peers.drivers.common import ORDERS
 UNLIMITED = 1_000_000
 
 BATCH, AT_ONCE = 50, 90
-"""Most messages to one topic that are published together, where there are many topics; and how many topics at a time."""
+"""Most messages that a call publishes to a topic, where there are many topics; and how many calls at a time."""
 
 ROUNDS = 5
 """Each topic gets its messages in this many batches or more, so that all have some if publishing is cut."""
