@@ -52,7 +52,7 @@ async def run(
             {
                 "name": peer.name,
                 "language": peer.language,
-                "version": "" if missing else peer.versions(),
+                "version": "" if missing else ", ".join(filter(None, (peer.versions(), servers.version(peer.server)))),
                 "queues": peer.queues,
                 "configuration": peer.configuration,
                 "not_run": missing,

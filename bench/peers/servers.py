@@ -147,6 +147,13 @@ def missing(kind: str) -> str:
     return ""
 
 
+def version(kind: str) -> str:
+    """Return name and version of the package of such a server, as `nats-server 2.9.10-1`; empty for Valkey."""
+    package = {"nats": "nats-server", "rabbitmq": "rabbitmq-server"}.get(kind, kind)
+    archives = sorted((DEBIAN / "archives").glob(f"{package}_*.deb"))
+    return " ".join(archives[-1].name.split("_")[:2]) if archives else ""
+
+
 def found(program: str) -> str:
     """Return the path of a program that was unpacked."""
     for place in ("usr/bin", "usr/sbin"):
