@@ -23,8 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.peers.page", description=__doc__)
     parser.add_argument("file", type=Path, help="what `python -m bench peers --json` printed")
     parser.add_argument("--to", type=Path, default=ROOT / "docs", help="folder (default: docs)")
+    parser.add_argument("--note", default="", help="a sentence about the run, such as what else ran on the machine")
     args = parser.parse_args(argv)
-    run = json.loads(args.file.read_text())
+    run = {**json.loads(args.file.read_text()), "note": args.note}
     (args.to / "compared.md").write_text(page(run))
     (args.to / "assets").mkdir(exist_ok=True)
     (args.to / "assets" / "compared.svg").write_text(chart(run["results"]))
@@ -39,6 +40,7 @@ def page(run: Mapping[str, Any]) -> str:
         "# Compared\n",
         HEAD.format(date=run["date"], machine=run["machine"]),
         _shape(run),
+        *([f"{run['note']}\n"] if run.get("note") else []),
         "![Messages a second from 3,000 queues, with an empty handler](assets/compared.svg)\n",
         f"EMQ's rate from 3,000 queues with an empty handler is {_ratio(run['fastest_python_ratio'])} that of the"
         f" fastest Python peer, and {_ratio(run['any_peer_ratio'])} that of the fastest of all peers.\n",
