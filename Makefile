@@ -107,5 +107,5 @@ docs: $(READY_FOR_DOCS) ## build the documentation site into site/; then open si
 	@echo "docs: site/index.html is ready"
 
 clean: ## remove .venv, caches and build products
-	rm -rf .venv .venv-oldest .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site
+	rm -rf .venv .venv-oldest .peers .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

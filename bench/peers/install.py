@@ -49,11 +49,23 @@ def _node() -> None:
     ready = place / ".ready"
     if not ready.exists() or ready.read_text() != wanted:
         (place / "package.json").write_text(wanted)
-        if _ran(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(place)]):
+        if _ran(["npm", "install", "--loglevel=error", "--no-audit", "--no-fund", "--prefix", str(place)]):
             ready.write_text(wanted)
     if not (place / "node_modules" / GLIDE).exists():
         # By itself: where the registry does not have it, the others are installed all the same.
-        _ran(["npm", "install", "--silent", "--no-save", "--no-audit", "--no-fund", "--prefix", str(place), GLIDE])
+        _ran(
+            [
+                "npm",
+                "install",
+                "--loglevel=error",
+                "--no-save",
+                "--no-audit",
+                "--no-fund",
+                "--prefix",
+                str(place),
+                GLIDE,
+            ]
+        )
 
 
 def _debian() -> None:
