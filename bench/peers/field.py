@@ -31,7 +31,8 @@ class Peer:
         module: the driver.
         environment: folder below `PLACE/python`; empty for EMQ, which is in this environment.
         most_queues: with more queues than these the peer is not run; `why_most` says why.
-        cap: how it limits the starts of each queue; empty if it cannot.
+        cap: how it limits the starts of each queue; empty if it cannot, or if that is not measured.
+        other_cap: the limiter that it has and that is not measured.
         new_tenant: the set-up that a new tenant needs before its messages are delivered; empty if it needs none.
     """
 
@@ -46,6 +47,7 @@ class Peer:
     most_queues: int = 1_000_000
     why_most: str = ""
     cap: str = ""
+    other_cap: str = ""
     new_tenant: str = ""
     notes: Sequence[str] = field(default=())
 
@@ -131,6 +133,7 @@ PYTHON = (
         packages=("dramatiq", "redis", "hiredis"),
         module="dramatiq",
         environment="dramatiq",
+        other_cap="`WindowRateLimiter`, called by the handler",
         new_tenant="an actor in the code, and a restart of the workers",
     ),
     Peer(
@@ -173,6 +176,7 @@ PYTHON = (
         packages=("huey", "redis", "hiredis"),
         module="huey",
         environment="huey",
+        other_cap="`rate_limit`, which puts tasks back",
     ),
     Peer(
         name="celery",

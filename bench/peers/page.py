@@ -76,7 +76,7 @@ def cell_of(result: Result, work: str, cell: Callable[[Figures], str]) -> str:
         return _NOT_MEASURED
     if "not_run" in figures:
         return _NOT_RUN
-    return "has none" if "none" in figures else cell(figures)
+    return str(figures["none"]) if "none" in figures else cell(figures)
 
 
 def better(results: Sequence[Result]) -> str:

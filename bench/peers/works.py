@@ -115,7 +115,7 @@ def idle(peer: Peer, sizes: Sizes, queues: int) -> dict[str, Any]:
 def caps(peer: Peer, sizes: Sizes) -> dict[str, Any]:
     """Drain 100 queues with a backlog at 10 a second each: least and most starts of a queue in a whole second."""
     if not peer.cap:
-        return {"none": "has no limit by queue"}
+        return {"none": f"not measured: {peer.other_cap}" if peer.other_cap else "has none"}
     with Place(peer) as place:
         log = place.directory / "log"
         messages = round(CAPPED * CAP * (sizes.seconds + 10))

@@ -7,7 +7,7 @@ from typing import Any
 import hiredis
 import redis.asyncio
 
-LARGE = 16_384
+LARGE = 6_000
 """Bytes of an argument from which redis-py's own way is faster: it copies no large argument, where C takes 1.8 ms a MB.
 
 In the scripts' calls, bodies are among the last arguments, and those of a call are mostly of like size.
