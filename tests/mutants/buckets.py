@@ -113,8 +113,8 @@ MUTANTS = (
         "A",
         "each topic that a first publish makes changes the offer, so the leader plans again",
         "emq/host/group_quotas.py",
-        "            self.awake[bucket] = after",
-        "            self.awake[bucket], self.is_new = after, True",
+        "        if after < NONE_LEFT:",
+        "        self.is_new = True\n        if after < NONE_LEFT:",
         "tests/unit/test_buckets.py::test_a_topic_of_a_family_moves_into_its_buckets_and_changes_no_offer",
     ),
     Mutant(
