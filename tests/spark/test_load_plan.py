@@ -48,7 +48,7 @@ def test_options_of_a_topic_may_count_on_the_priorities_of_its_table() -> None:
 
 
 WRONG = {
-    "durations_s = 60": ["'durations_s'", "the keys are duration_s, name"],
+    "durations_s = 60": ["'durations_s'", "did you mean 'duration_s'?"],
     GOOD + "zip = 1": ["'tenants[0].zip'", "zipf"],
     GOOD + "zipf = 9.0": ["tenants[0].zipf = 9.0", "from 0 to 5"],
     GOOD.replace("20.0", "'fast'"): ["tenants[0].qps = 'fast'", "Expected `float`"],
