@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from bench.support.stage import Stage, Stopwatch
 from bench.tenants import family
 from emq.allocation import records
-from emq.allocation.plan import drafting, handler_sets
+from emq.allocation.plan import drafting
 from emq.allocation.plan.drafting import Previous
 from emq.allocation.records import Pointer, Record, Running
 from emq.runtime import plurals
@@ -59,12 +59,7 @@ def planned(
     """Plan, draft, and encode the lists that change, as `emq.allocation.leader` does between its reads and writes."""
     watch, now_s = Stopwatch(), generation / 1e6
     previous = None if former is None else former.previous
-    before = {} if previous is None else {group: place.host for group, place in previous.places.items()}
-    weights = drafting.shares(members, {})
-    serves = {host: one.serves for host, one in members.items()}
-    made = handler_sets.plan_for(serves, quotas, weights, before, drafting.recent(previous))
-    owner = drafting.places(made, quotas)
-    drafting.changed(owner, members, previous)
+    made, owner, _ = drafting.planned(quotas, {}, drafting.shares(members, {}), members, previous)
     lists = drafting.draft(generation, owner, made.moved, members, previous, now_s)
     standing: dict[str, dict[str, records.Entry]] = {}
     for group, place in previous.places.items() if previous is not None else ():

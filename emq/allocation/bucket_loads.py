@@ -17,6 +17,13 @@ FLOOR = 0.5
 and all others would move away, for each topic that is awake for some minutes."""
 
 
+LOOK_S = 30.0
+"""Seconds between two looks."""
+
+PLANS_AN_EVENING = 100
+"""How long no plan is made for loads alone, in times of the last plan: so they cost 1 % of the CPU."""
+
+
 class BucketLoads:
     """The load of each bucket: a running mean of the quotas of its groups that were awake.
 
@@ -31,7 +38,25 @@ class BucketLoads:
         self._means: dict[str, float] = {}
         self._told: dict[str, float] = {}
         self._looks = 0
+        self._look_at_s = self._even_at_s = 0.0
+        self._evened = 0
         self.changes = 0
+
+    def look_now_and_then(self, awake: Mapping[str, float], now_s: float) -> None:
+        """Look, if the last look was `LOOK_S` ago."""
+        if now_s >= self._look_at_s:
+            self.look(awake)
+            self._look_at_s = now_s + LOOK_S
+
+    def wanted(self, now_s: float) -> int:
+        """Return the number of changes that a plan should know; see `PLANS_AN_EVENING`."""
+        if now_s >= self._even_at_s:
+            self._evened = self.changes
+        return self._evened
+
+    def planned(self, began_s: float, now_s: float) -> None:
+        """A plan was made, from `began_s` until now."""
+        self._even_at_s = now_s + PLANS_AN_EVENING * (now_s - began_s)
 
     def look(self, awake: Mapping[str, float]) -> None:
         """Take in what is awake now: bucket to the sum of its groups' quotas, in starts a second."""

@@ -11,9 +11,8 @@ from emq.allocation import published_plan, records
 from emq.allocation.bucket_loads import BucketLoads
 from emq.allocation.grounds import GROUNDS, Grounds
 from emq.allocation.membership import Seat
-from emq.allocation.plan import drafting, handler_sets, plan
+from emq.allocation.plan import drafting, plan
 from emq.allocation.plan.drafting import DROPPED, NO_HOSTS, Previous
-from emq.allocation.plan.units import Units
 from emq.allocation.records import Entry, Order, Pointer, Record, Running
 from emq.allocation.tree import protocol
 from emq.allocation.watched_records import WatchedRecords
@@ -40,11 +39,6 @@ FOREIGN_S = 10.0
 
 SURE_S = 30.0
 """Seconds after which a leader reads all records again, in case a watch was lost."""
-
-LOOK_S = 30.0
-"""Seconds between two looks at what buckets do."""
-PLANS_AN_EVENING = 100
-"""How long no plan is made for the loads of buckets alone, in times of the last plan: so they cost 1 % of the CPU."""
 
 TOGETHER = 100
 """Number of nodes written at a time."""
@@ -103,8 +97,6 @@ class Leader:
         self._quotas: Mapping[str, float] | None = None
         self._grounds = GROUNDS
         self._loads = BucketLoads()
-        self._look_at_s = self._even_at_s = 0.0
-        self._evened = 0
         self._offers = 0
         self._catalog = 0
         self._behind_since: float | None = None
@@ -138,7 +130,8 @@ class Leader:
         offers, round_s = 0, 0.0
         while True:
             self._changed.clear()
-            self._look()
+            if self._quotas is not None:  # every candidate looks, so that the next leader knows, and moves nothing
+                self._loads.look_now_and_then(self._grounds.awake, loop.time())
             try:
                 self.leading = await self._elected()
                 if self.leading:
@@ -242,9 +235,7 @@ class Leader:
         if quotas is None or not members:
             return
         loop = asyncio.get_running_loop()
-        if loop.time() >= self._even_at_s:
-            self._evened = self._loads.changes
-        loads = self._evened
+        loads = self._loads.wanted(loop.time())
         asked = (weights, {h: m.incarnation for h, m in members.items()}, fenced, serves, self._offers, catalog, loads)
         if asked == self._done:
             return
@@ -259,17 +250,13 @@ class Leader:
         is_large = groups >= MANY_GROUPS or groups * len(weights) >= LARGE
         loaded = self._loads.added_to(quotas)
         began_s = loop.time()
-        made, owner, differs = await _beside(is_large, planned, loaded, self._grounds.units, weights, members, previous)
-        self._even_at_s = loop.time() + PLANS_AN_EVENING * (loop.time() - began_s)
+        made, owner, differs = await _beside(
+            is_large, drafting.planned, loaded, self._grounds.units, weights, members, previous
+        )
+        self._loads.planned(began_s, loop.time())
         if differs or record is None or record.catalog != catalog:
             await self._publish(owner, made, members, catalog, is_large)
         self._done = asked
-
-    def _look(self) -> None:
-        """See what buckets do. Every candidate does, so that the next leader knows it, and moves nothing."""
-        if (now_s := asyncio.get_running_loop().time()) >= self._look_at_s and self._quotas is not None:
-            self._loads.look(self._grounds.awake)
-            self._look_at_s = now_s + LOOK_S
 
     def _is_behind(self, record: Record) -> bool:
         """Return whether to wait, because the catalog here is older than the catalog of the plan in force."""
@@ -395,22 +382,6 @@ class Leader:
 async def _beside(is_large: bool, compute: Callable[..., T], *arguments: object) -> T:
     """Call `compute` and return its result; use a thread if `is_large`."""
     return await asyncio.to_thread(compute, *arguments) if is_large else compute(*arguments)
-
-
-def planned(
-    quotas: Mapping[str, float],
-    units: Units,
-    weights: Mapping[str, float],
-    members: Mapping[str, Running],
-    previous: Previous | None,
-) -> tuple[plan.Plan, dict[str, str], bool]:
-    """Return the new plan, the host of each group, and whether anything moves."""
-    before = {g: p.host for g, p in previous.places.items()} if previous is not None else {}
-    made = handler_sets.plan_for(
-        {h: m.serves for h, m in members.items()}, quotas, weights, before, drafting.recent(previous), units
-    )
-    owner = drafting.places(made, quotas)
-    return made, owner, drafting.changed(owner, members, previous)
 
 
 def _in_force(

@@ -121,9 +121,9 @@ MUTANTS = (
         "busy-buckets-stay-together",
         "A",
         "the leader never looks at what buckets do, so one host may have all that are busy",
-        "emq/allocation/leader.py",
-        "self._loads.look(self._grounds.awake)",
-        "pass",
+        "emq/allocation/bucket_loads.py",
+        "            self.look(awake)",
+        "            pass",
         "tests/unit/test_bucket_loads.py::test_buckets_that_do_much_are_shared_out_though_each_host_has_as_many",
     ),
     Mutant(

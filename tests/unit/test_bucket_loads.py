@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from emq.allocation import leader
-from emq.allocation.bucket_loads import CHANGE, FLOOR, BucketLoads
+from emq.allocation.bucket_loads import CHANGE, FLOOR, LOOK_S, BucketLoads
 from emq.allocation.grounds import Grounds
-from emq.allocation.leader import LOOK_S
+from emq.allocation.plan import drafting
 from emq.topics.buckets import LEAST_LOAD, names_of
 from support.members import Cluster, Member
 from support.virtual import virtual
@@ -170,7 +170,7 @@ async def test_loads_alone_make_no_plan_where_plans_take_long(family: Family, mo
     beside = leader._beside
 
     async def slow(is_large: bool, compute: Callable[..., Any], *arguments: object) -> Any:
-        if compute is leader.planned:
+        if compute is drafting.planned:
             planned.append(asyncio.get_running_loop().time())
             await asyncio.sleep(8.0)
         return await beside(is_large, compute, *arguments)

@@ -283,6 +283,18 @@ async def test_an_order_waits_for_the_plan_that_the_leader_makes_for_hosts_with_
         assert "a" not in [row["host"] for row in (await emq.json(plan.plan, FAMILY))["hosts"]]
 
 
+async def test_an_order_does_not_wait_for_moves_that_only_this_command_would_make(emq: Shell) -> None:
+    """The leader goes by what was awake in the last minutes; the command sees what is awake now."""
+    meeting = emq.meet()
+    meeting.quotas = {g: buckets.LEAST_LOAD if buckets.is_bucket(g) else load for g, load in emq.known.loads.items()}
+    async with Follower(meeting, "a"), Follower(meeting, "b"), Follower(meeting, "c"):
+        await asyncio.sleep(12)
+        for weight in (2.0, 0.5):
+            assert (await emq.json(orders.weight, "c", weight))["waited"]
+        assert (await emq.json(orders.drain, "c"))["waited"]
+        assert "c" not in meeting.owners.values()
+
+
 # -------------------------------------------------------------------------------------------------- counts and contents
 
 

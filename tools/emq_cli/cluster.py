@@ -40,7 +40,8 @@ class DatabaseView(NamedTuple):
         catalog: version of the catalog.
         hosts: latest snapshots of the hosts.
         trouble: reason why the database gave no answer; empty if it did.
-        loads: load of each entry of the plan, as hosts offer it to the leader: of groups of no family, and of buckets.
+        loads: load of each entry of the plan: the quota of a group of no family, and the sum of the quotas that are awake
+            in a bucket now. The leader goes by what was awake in the last minutes.
         units: the unit of each topic that shares a budget, and no bucket.
         contents: the groups of these topics in each bucket.
         families: all families, with their numbers of buckets.
@@ -121,7 +122,7 @@ async def view_of(
     catalog: int = 1,
     hosts: Sequence[AgedSnapshot] = (),
 ) -> DatabaseView:
-    """Return the view of these topics and families, with loads and units as each host computes them for the leader."""
+    """Return the view of these topics and families, with loads and units as each host computes them."""
     topics = sorted(topics, key=lambda topic: topic.name)
     placed = GroupQuotas({topic.name: topic for topic in topics})
     await placed.follow(topics, families)

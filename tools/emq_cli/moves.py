@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Self
 
-from emq.allocation import leader
 from emq.allocation.plan import drafting
 from emq.allocation.plan.drafting import NOBODY, Place, Previous
 from emq.allocation.plan.plan import effective
@@ -19,6 +18,9 @@ from emq_trace import cluster_view
 from emq_trace.cluster_view import Holding, View
 
 LOOK_S = 0.2
+
+PLANNED_S = 2.0
+"""Seconds after an order by which the leader has planned for it, as a rule."""
 
 _ARRIVED = (Holding.HELD, Holding.NOBODYS)
 
@@ -53,7 +55,9 @@ class Moves:
     async def settle(self, host: str, timeout_s: float, on_left: Callable[[int], object]) -> int:
         """Wait until the groups have moved as the orders say; return how many have not after `timeout_s`.
 
-        This plans as the leader does: a plan that already fits the orders moves nothing.
+        Without families, this plans as the leader does: a plan that already fits the orders moves nothing. The loads of
+        buckets are known to the candidates for the lead alone. So with families it gives the leader `PLANNED_S`, and
+        waits until no host without a weight has anything, and all that moves has arrived.
 
         Args:
             host: a host that must also have let go of its lost groups.
@@ -62,9 +66,11 @@ class Moves:
         """
         now_s = asyncio.get_running_loop().time
         deadline = now_s() + timeout_s
+        planned_s = now_s() + (PLANNED_S if self._known.families else 0.0)
         while True:
             self.now = await cluster_view.read(self._tree, self.before.environment)
-            left = len(self._to_move()) or (0 if self.now.has_let_go(host) else 1)
+            is_over = self.now.has_let_go(host) and now_s() >= planned_s
+            left = len(self._to_move()) or (0 if is_over else 1)
             if not left or now_s() > deadline:
                 return left
             on_left(left)
@@ -93,11 +99,15 @@ class Moves:
         return f": {total} moved, {to}"
 
     def _to_move(self) -> set[str]:
-        places = {entry: Place(*owned) for entry, owned in self.now.groups.items()}
-        _, wanted, _ = leader.planned(
-            self._known.loads, self._known.units, self.now.weights, self.now.members, Previous(places, {})
-        )
         owners, former = self.now.owners, self.before.owners
-        asked = {entry for entry, host in wanted.items() if owners.get(entry) != host}
+        if self._known.families:
+            able = effective(self.now.weights)
+            asked = {entry for entry, host in owners.items() if (host not in able if able else host != NOBODY)}
+        else:
+            places = {entry: Place(*owned) for entry, owned in self.now.groups.items()}
+            _, wanted, _ = drafting.planned(
+                self._known.loads, self._known.units, self.now.weights, self.now.members, Previous(places, {})
+            )
+            asked = {entry for entry, host in wanted.items() if owners.get(entry) != host}
         moving = {entry for entry, host in owners.items() if former.get(entry) != host}
         return asked | {entry for entry in moving if self.now.holding(entry) not in _ARRIVED}

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from emq.allocation.plan import handler_sets
 from emq.allocation.plan.plan import Plan
+from emq.allocation.plan.units import Units
 from emq.allocation.records import EVERYBODY, Entry, Former, Order, Running
 
 NOBODY = "_nobody"
@@ -87,6 +89,22 @@ def recent(previous: Previous | None) -> set[str]:
     places = previous.places if previous is not None else {}
     newest = max((place.entry.epoch for place in places.values()), default=0)
     return {group for group, place in places.items() if place.entry.epoch == newest}
+
+
+def planned(
+    quotas: Mapping[str, float],
+    units: Units,
+    weights: Mapping[str, float],
+    members: Mapping[str, Running],
+    previous: Previous | None,
+) -> tuple[Plan, dict[str, str], bool]:
+    """Return the new plan, the host of each group, and whether anything moves."""
+    before = {g: p.host for g, p in previous.places.items()} if previous is not None else {}
+    made = handler_sets.plan_for(
+        {h: m.serves for h, m in members.items()}, quotas, weights, before, recent(previous), units
+    )
+    owner = places(made, quotas)
+    return made, owner, changed(owner, members, previous)
 
 
 def changed(owner: Mapping[str, str], members: Mapping[str, Running], previous: Previous | None) -> bool:
