@@ -23,6 +23,7 @@ from emq.topics.model import Topic, split
 
 READ_MESSAGES = 2_000
 PUT_MESSAGES = 500
+PUT_LISTS = ("floor:1", "floor:2")
 
 
 async def handler(_: message.Message) -> None:
@@ -31,12 +32,16 @@ async def handler(_: message.Message) -> None:
 
 async def read_floor(url: str, topics: list[Topic], per_queue: int) -> float:
     """Return the messages a second of the bare reading loop over a backlog; the loop removes nothing."""
+    lists = [f"{{emq:online:0}}:log:{queue}" for queue in queues_of(topics)]
+    limit = min(per_queue, 500)
+    return await read_lists(url, lists, per_queue, limit, max(1, READ_MESSAGES // limit))
+
+
+async def read_lists(url: str, lists: Sequence[str], per_list: int, limit: int, width: int = 1) -> float:
+    """Return the messages a second of the bare reading loop: `limit` messages of `width` lists in each call."""
     client = redis.asyncio.Redis.from_url(url.partition("?")[0])
     script = script_of(client, "floor_read")
-    limit = min(per_queue, 500)
-    lists = [f"{{emq:online:0}}:log:{queue}" for queue in queues_of(topics)]
-    width = max(1, READ_MESSAGES // limit)
-    calls = [(lists[i : i + width], at) for at in range(0, per_queue, limit) for i in range(0, len(lists), width)]
+    calls = [(lists[i : i + width], at) for at in range(0, per_list, limit) for i in range(0, len(lists), width)]
     started, total = time.perf_counter(), 0
     waiting: asyncio.Future[Any] = asyncio.ensure_future(_read(script, *calls[0], limit))
     for call in [*calls[1:], None]:
@@ -54,25 +59,25 @@ async def read_floor(url: str, topics: list[Topic], per_queue: int) -> float:
     return total / took
 
 
-async def put_floor(url: str, total: int) -> float:
-    """Return the messages a second of the bare appending loop."""
+async def put_floor(url: str, total: int, payload: bytes = PAYLOAD, together: int = PUT_MESSAGES) -> float:
+    """Return the messages a second of the bare appending loop, which leaves them in the lists `PUT_LISTS`."""
     client = redis.asyncio.Redis.from_url(url.partition("?")[0])
     script = script_of(client, "floor_put")
     ids = message.IdSource()
 
     async def appender(key: str) -> None:
-        for _ in range(total // 2 // PUT_MESSAGES):
-            bodies = [message.encode(ids.next(), PAYLOAD, None, 1, None) for _ in range(PUT_MESSAGES)]
+        for _ in range(total // len(PUT_LISTS) // together):
+            bodies = [message.encode(ids.next(), payload, None, 1, None) for _ in range(together)]
             await script(keys=[key], args=bodies)
 
     started = time.perf_counter()
-    await asyncio.gather(appender("floor:1"), appender("floor:2"))
+    await asyncio.gather(*map(appender, PUT_LISTS))
     took = time.perf_counter() - started
     await client.aclose()
     return total / took
 
 
-async def _read(script: Any, lists: list[str], at: int, limit: int) -> Any:
+async def _read(script: Any, lists: Sequence[str], at: int, limit: int) -> Any:
     return await script(keys=lists, args=[at, at + limit - 1] * len(lists))
 
 

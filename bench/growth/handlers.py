@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Self
 
+from bench.cluster.crew import InvalidRun
 from bench.support.backlog import fill
 from bench.support.stage import Stage, Stopwatch, unlimited_topics
 from emq.runtime import plurals
@@ -23,6 +24,8 @@ STORES = ("redis", "sqlite", "memory", "postgres")
 
 
 async def run(stage: Stage, *, wait: float, rounds: int, most: int) -> dict[str, Any]:
+    if wait <= 0:
+        raise InvalidRun(f"--handlers-wait: {wait:g} is too small")
     async with stage.app() as app:
         topics = await app.admin.create(unlimited_topics(QUEUES))
     values: dict[str, Any] = {}

@@ -11,7 +11,7 @@ from typing import Any
 import redis.asyncio
 
 import emq
-from bench.engine.floor import script_of
+from bench.engine.floor import PUT_LISTS, put_floor, read_lists
 from bench.support.stage import UNLIMITED, Stage, Stopwatch
 from emq.runtime import plurals
 from emq.storage import message
@@ -27,7 +27,7 @@ CALL_MESSAGES = 500
 OPTIONS = (("megabytes", 200, 4, "bytes of each size, in millions"),)
 STORES = ("redis",)
 
-PUBLISHERS = 2
+PUBLISHERS = len(PUT_LISTS)
 PROBE_S = 0.001
 ROUNDS = 3
 MOST_MESSAGES = 200_000
@@ -59,43 +59,14 @@ class Stalls:
             self.longest_s = max(self.longest_s, watch.wall_s - PROBE_S)
 
 
-async def bare_put(url: str, size: int, count: int) -> float:
-    """Return the bytes of payload a second that the bare client appends, with two calls under way."""
-    client = redis.asyncio.Redis.from_url(url.partition("?")[0])
-    script, ids, n = script_of(client, "floor_put"), message.IdSource(), together(size)
-    payload = b"x" * size
-
-    async def appender(key: str) -> None:
-        for _ in range(count // n // PUBLISHERS):
-            await script(keys=[key], args=[message.encode(ids.next(), payload, None, 1, None) for _ in range(n)])
-
-    watch = Stopwatch()
-    await asyncio.gather(*(appender(f"floor:{i}") for i in range(PUBLISHERS)))
-    took_s = watch.wall_s
-    await client.aclose()
-    return count // n // PUBLISHERS * PUBLISHERS * n * size / took_s
-
-
-async def bare_get(url: str, size: int) -> float:
-    """Return the bytes of payload a second that the bare client reads and decodes; removes the messages afterwards."""
-    client = redis.asyncio.Redis.from_url(url.partition("?")[0])
-    script, n, read = script_of(client, "floor_read"), together(size), 0
-    keys = [f"floor:{i}" for i in range(PUBLISHERS)]
-    counts = [await client.llen(key) for key in keys]
-    calls = [(key, at) for key, count in zip(keys, counts, strict=True) for at in range(0, count, n)]
-    watch = Stopwatch()
-    waiting = asyncio.ensure_future(script(keys=[calls[0][0]], args=[calls[0][1], calls[0][1] + n - 1]))
-    for call in [*calls[1:], None]:
-        [bodies] = await waiting
-        if call is not None:
-            waiting = asyncio.ensure_future(script(keys=[call[0]], args=[call[1], call[1] + n - 1]))
-            await asyncio.sleep(0)
-        for body in bodies:
-            read += len(message.decode(body).payload)
-    took_s = watch.wall_s
-    await client.delete(*keys)
-    await client.aclose()
-    return read / took_s
+async def bare(url: str, size: int, count: int) -> tuple[float, float]:
+    """Return the bytes of payload a second that the bare client appends, and that it reads and decodes."""
+    n = together(size)
+    appended_per_s = await put_floor(url, count, b"x" * size, n)
+    read_per_s = await read_lists(url, PUT_LISTS, count // len(PUT_LISTS), n)
+    async with redis.asyncio.Redis.from_url(url.partition("?")[0]) as client:
+        await client.delete(*PUT_LISTS)
+    return appended_per_s * size, read_per_s * size
 
 
 async def put(app: emq.App, topic: str, size: int, count: int) -> float:
@@ -143,7 +114,7 @@ async def run(stage: Stage, *, megabytes: int) -> dict[str, Any]:
                 n = together(size) * PUBLISHERS
                 count = max(4, min(MOST_MESSAGES, megabytes * 1_000_000 // size) // n) * n
                 stage.say(f"{plurals.count(count, 'message')} of {size:,} bytes")
-                bare_in, bare_out = await bare_put(stage.url, size, count), await bare_get(stage.url, size)
+                bare_in, bare_out = await bare(stage.url, size, count)
                 async with putting[name].watched():
                     came_in = await put(app, f"of.{name}", size, count)
                 came_out = await get(stage, f"of.{name}", count, size, getting[name])

@@ -108,11 +108,8 @@ class Assignments:
             new = groups if assignment.changed is None else {g: groups[g] for g in assignment.changed if g in groups}
             if self._refused:
                 new = {g: e for g, e in new.items() if self._refused.get(g) != e}
-            if assignment.changed is None:
-                self._told = {**new, **self._told}
-            else:
-                for group in new.keys() - self._told.keys():
-                    self._told[group] = new[group]
+            for group, epoch in new.items():
+                self._told.setdefault(group, epoch)
             if assignment.era != self._era:
                 await self._ownership.forget_all()
                 self._era = assignment.era

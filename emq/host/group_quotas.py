@@ -98,11 +98,10 @@ class GroupQuotas:
             self.is_new = True
         if former != bucket:
             self.moved[group] = bucket
-            if former is not None:  # the family was made again, with another number of buckets
-                self._count(former, -before)
-                before = 0.0
+        if former is not None:
+            self._count(former, -before)
         self._buckets[group] = bucket, load
-        self._count(bucket, load - before)
+        self._count(bucket, load)
 
     def _forget_group(self, group: str) -> None:
         if self._quotas.pop(group, None) is not None:

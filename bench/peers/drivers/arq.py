@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import uvloop
 from arq import Worker, create_pool, func
 from arq.connections import RedisSettings
 
@@ -45,9 +43,5 @@ async def work() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-    if ORDERS.role == "publish":
-        asyncio.run(publish())
-    else:
-        # Without a wait, two processes are no faster than one: they try to take the same messages.
-        common.each_process(lambda: asyncio.run(work()), None if ORDERS.wait_s else 1)
+    # Without a wait, two processes are no faster than one: they try to take the same messages.
+    common.publish_or_work(publish, work, None if ORDERS.wait_s else 1)

@@ -19,8 +19,9 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 SLOTS = 1 << 14
 """Counters of started messages in the file `counter`, 8 bytes each. The first says how many have an owner."""
@@ -228,6 +229,21 @@ def each_process(work: Callable[[], object], processes: int | None = None) -> No
         if not os.fork():
             break
     work()
+
+
+def publish_or_work(
+    publish: Callable[[], Coroutine[Any, Any, object]],
+    work: Callable[[], Coroutine[Any, Any, object]],
+    processes: int | None = None,
+) -> None:
+    """Do what is ordered, on uvloop; the work as `each_process` does."""
+    import uvloop  # not every peer's environment has it
+
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    if ORDERS.role == "publish":
+        asyncio.run(publish())
+    else:
+        each_process(lambda: asyncio.run(work()), processes)
 
 
 def texts(batch: Sequence[int]) -> list[str]:

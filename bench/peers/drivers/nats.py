@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 import nats
-import uvloop
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig, StorageType, StreamConfig
 
@@ -52,8 +51,4 @@ async def work() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-    if ORDERS.role == "publish":
-        asyncio.run(publish())
-    else:
-        common.each_process(lambda: asyncio.run(work()))
+    common.publish_or_work(publish, work)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import uvloop
 from redis.asyncio import Redis
 from saq import Worker
 from saq.queue.redis import RedisQueue
@@ -45,8 +43,4 @@ async def work() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-    if ORDERS.role == "publish":
-        asyncio.run(publish())
-    else:
-        common.each_process(lambda: asyncio.run(work()))
+    common.publish_or_work(publish, work)
