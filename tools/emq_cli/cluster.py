@@ -40,8 +40,8 @@ class DatabaseView(NamedTuple):
         catalog: version of the catalog.
         hosts: latest snapshots of the hosts.
         trouble: reason why the database gave no answer; empty if it did.
-        loads: load of each entry of the plan: the quota of a group of no family, and the sum of the quotas that are awake
-            in a bucket now. The leader goes by what was awake in the last minutes.
+        loads: load of each entry of the plan: the quota of a group of no family, or the sum of the quotas awake in a
+            bucket now. The leader goes by what was awake in the last minutes.
         units: the unit of each topic that shares a budget, and no bucket.
         contents: the groups of these topics in each bucket.
         families: all families, with their numbers of buckets.
