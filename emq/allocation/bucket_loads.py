@@ -13,15 +13,16 @@ CHANGE = 0.05
 """Least change of a load that the planner hears of, as a part of the load, or of the mean load if that is more."""
 
 FLOOR = 0.5
-"""What each bucket counts at least, as a part of the mean of all. Without it, one busy bucket would have a host alone,
-and all others would move away, for each topic that is awake for some minutes."""
+"""The least load of a bucket, as a part of the mean load of all buckets. Without it, each topic that is awake for some
+minutes would drive all other buckets from its host."""
 
 
 LOOK_S = 30.0
 """Seconds between two looks."""
 
-PLANS_AN_EVENING = 100
-"""How long no plan is made for loads alone, in times of the last plan: so they cost 1 % of the CPU."""
+APART = 100
+"""Time from a plan to the next one that only loads ask for, in times of what the plan took. So such plans take 1 % of a
+core."""
 
 
 class BucketLoads:
@@ -49,14 +50,14 @@ class BucketLoads:
             self._look_at_s = now_s + LOOK_S
 
     def wanted(self, now_s: float) -> int:
-        """Return the number of changes that a plan should know; see `PLANS_AN_EVENING`."""
+        """Return the number of changes that a plan should know; see `APART`."""
         if now_s >= self._even_at_s:
             self._evened = self.changes
         return self._evened
 
     def planned(self, began_s: float, now_s: float) -> None:
         """A plan was made, from `began_s` until now."""
-        self._even_at_s = now_s + PLANS_AN_EVENING * (now_s - began_s)
+        self._even_at_s = now_s + APART * (now_s - began_s)
 
     def look(self, awake: Mapping[str, float]) -> None:
         """Take in what is awake now: bucket to the sum of its groups' quotas, in starts a second."""
