@@ -6,12 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
 
-import sqlalchemy as sa
-
 from emq.allocation.bucket_membership import BucketMembership
 from emq.allocation.grounds import Grounds
-from emq.database import levels
-from emq.database.database import QUICK_S, read_values
 from emq.groups.owned import OwnedGroup
 from emq.host.group_quotas import GroupQuotas
 from emq.host.options import CATALOG_POLL_S
@@ -19,7 +15,7 @@ from emq.host.orphan_watch import OrphanWatch
 from emq.host.ownership import Ownership
 from emq.host.surroundings import Storage
 from emq.runtime import errors, pace
-from emq.topics import topic_changes
+from emq.topics.topic_changes import Changes
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +48,6 @@ class CatalogLoop:
         poll_s: seconds between looks at the catalog's version.
         """
         self._catalog = storage.catalog
-        self._database, self._environment = storage.checkpoints.database, storage.checkpoints.environment
         self._membership = membership
         self._ownership = ownership
         self._orphans = orphans
@@ -98,47 +93,41 @@ class CatalogLoop:
             HostConflict: the environment's level was raised while this host was not seen, and this version cannot read
                 all that is written there now: upgrade it.
         """
-        now = await self._database.run(self._version, read_only=True, deadline_s=QUICK_S)
-        if self.version == 0 or now != self.version:
-            await self._refresh()
+        async with self._refreshing:
+            changes = await self._catalog.changes_since(self.version)
+            if self.version == 0 or changes.version != self.version:
+                await self._follow(changes)
 
     async def look_for(self, version: int) -> None:
         """Read the catalog unless the host already knows this version or a newer one."""
         if version > self.version:
             await self.look()
 
-    async def _refresh(self) -> None:
-        async with self._refreshing:
-            changes = await self._catalog.changes_since(self.version)
-            if changes.all:
-                log.warning(
-                    "the database cannot tell all changes of the catalog since the last look; going by version %d",
-                    changes.version,
-                )
-                self._ownership.work.checkpointer.save_again(self._ownership.groups.values())
-                self._orphans.soon()
-            if gone := changes.gone(self._ownership.topics):
-                # Deletions go first, alone: a topic deleted and created again has new groups under old names.
-                self._quotas.forget(gone)
-                await self._ownership.apply((), gone)
-                for name in gone:
-                    for act in self._when_deleted:
-                        act(name)
-                await self._offer(changes.version)
-            created = [topic for topic in changes.changed if topic.name not in self._ownership.topics]
-            former = await self._ownership.apply(changes.changed, ())
-            await self._quotas.follow(changes.changed, changes.families)
+    async def _follow(self, changes: Changes) -> None:
+        if changes.all:
+            log.warning(
+                "the database cannot tell all changes of the catalog since the last look; going by version %d",
+                changes.version,
+            )
+            self._ownership.work.checkpointer.save_again(self._ownership.groups.values())
+            self._orphans.soon()
+        if gone := changes.gone(self._ownership.topics):
+            # Deletions go first, alone: a topic deleted and created again has new groups under old names.
+            self._quotas.forget(gone)
+            await self._ownership.apply((), gone)
+            for name in gone:
+                for act in self._when_deleted:
+                    act(name)
             await self._offer(changes.version)
-            self.version = changes.version
-            if created:
-                groups = [topic.group(index) for topic in created for index in range(topic.groups)]
-                for tell in self._when_created:
-                    tell(groups, former)
-
-    def _version(self, connection: sa.Connection) -> int:
-        level, version = read_values(connection, self._environment, levels.KEY, topic_changes.VERSION)
-        levels.admit(self._environment, level)
-        return version
+        created = [topic for topic in changes.changed if topic.name not in self._ownership.topics]
+        former = await self._ownership.apply(changes.changed, ())
+        await self._quotas.follow(changes.changed, changes.families)
+        await self._offer(changes.version)
+        self.version = changes.version
+        if created:
+            groups = [topic.group(index) for topic in created for index in range(topic.groups)]
+            for tell in self._when_created:
+                tell(groups, former)
 
     async def _offer(self, version: int) -> None:
         """Tell the membership which groups exist, and their quotas or buckets, unless it knows."""

@@ -65,7 +65,7 @@ class OrphanWatch:
         # The store has lost that a topic was sealed, or the database that it woke; or a producer without the database
         # has published to a name that ended meanwhile. Names of no family stay unknown.
         made = await self._catalog.families.make({one.topic for one in found if one.topic not in awake})
-        found = [one for one in found if not isinstance(made.get(one.topic), Topic)]
+        found = [one for one in found if not isinstance(made.found.get(one.topic), Topic)]
         told = orphans.told(found)
         if found and told != self._told:
             self._told = told

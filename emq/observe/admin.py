@@ -116,7 +116,7 @@ class Admin:
         return [woken.get(topic.name, topic) for topic in topics]
 
     async def _woken(self, names: Sequence[str]) -> dict[str, Topic]:
-        made = await self.catalog.families.make(names) if names else {}
+        made = (await self.catalog.families.make(names)).found if names else {}
         return {name: topic for name, topic in made.items() if isinstance(topic, Topic)}
 
     async def delete(self, name: str, *, force: bool = False) -> int:

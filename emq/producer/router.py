@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -35,6 +36,9 @@ KNOWN = 100_000
 AT_ONCE = 5_000
 """Most topics in one call to the database."""
 
+NEVER = sys.maxsize
+"""The version of a catalog that nobody has read."""
+
 _now_s = boot_s
 """A clock that goes on while the machine is suspended, since an earlier look is then old."""
 
@@ -42,11 +46,10 @@ _now_s = boot_s
 class Router:
     """Knows the topics to which this process has published, and follows their changes.
 
-    The first publish to a topic reads its row. One task reads for all: names that are wanted at the same time share a
-    reading, which first looks at the catalog's version. If the version has moved, the reading asks which topics have
-    changed since, and reads again those that are known. A publish to a known topic waits for a look when the last one
-    is `CATALOG_POLL_S` old. Who waits stands in the topic's line, so no publish overtakes another one to its topic.
-    Names of no topic are refused, and not kept. Topics that sleep, or are to be made, wake first (`FirstPublishes`).
+    The first publish to a topic reads its row, or makes the topic (`FirstPublishes`). A look asks which topics have
+    changed since the last one, and reads again those that are known. A publish to a known topic waits for a look when
+    the last one is `CATALOG_POLL_S` old. Who waits stands in the topic's line, so no publish overtakes another one to
+    its topic. Names of no topic are refused, and not kept.
 
     While the database is away, messages are routed by the catalog as last seen, for at most `STALE_S`, and only to
     topics to which this process has published before. This is safe: a topic changes only in the database, and groups
@@ -58,7 +61,7 @@ class Router:
         self._first = first
         self._routes: OrderedDict[str, Route] = OrderedDict()
         self._lines = Lines()
-        self._version = 0
+        self._version = self._begun_at = NEVER
         self._checked_at = 0.0
         self._seen_at = 0.0
         self._away = False
@@ -109,42 +112,35 @@ class Router:
             place.leave()
 
     async def _found(self, names: Collection[str]) -> dict[str, Route | errors.EMQError]:
-        read: Mapping[str, Route] = {}
-        failure: errors.EMQError | None = None
-        if any(name not in self._routes for name in names):
-            try:
-                read = await self._read_with(names)  # all, since known ones may be dropped for those read
-            except errors.EMQError as exc:
-                failure = exc
-        elif self._waits_for_look() and self._look is not None:
+        if self._waits_for_look() and self._look is not None and any(name in self._routes for name in names):
             await asyncio.shield(self._look)
+        read: dict[str, Route | errors.EMQError] = {}
+        asked = set[str]()
+        while absent := [name for name in names if name not in self._routes and name not in asked]:
+            asked.update(absent)
+            read |= await self._begun(absent)  # meanwhile others may drop out of those known, and are asked for next
         found: dict[str, Route | errors.EMQError] = {}
-        if failure is None and (absent := [name for name in names if name not in self._routes and name not in read]):
-            read, refused = await self._begun(absent, read)
-            found |= refused
         for name in names:
-            if name in found:
-                continue
-            route = self._routes.get(name) or read.get(name) or failure or await self._unknown(name, len(names) == 1)
+            route = self._routes.get(name) or read.get(name) or await self._unknown(name, len(names) == 1)
             found[name] = self._usable(route) if isinstance(route, Route) else route
         return found
 
-    async def _begun(
-        self, names: Sequence[str], read: Mapping[str, Route]
-    ) -> tuple[Mapping[str, Route], Mapping[str, errors.EMQError]]:
-        """Wake topics, and make those of names below a family.
+    async def _begun(self, names: Collection[str]) -> Mapping[str, Route | errors.EMQError]:
+        """Read topics, wake or make them, and keep them; return their routes, and errors for names that have none.
 
-        Returns:
-            The routes of `read` and of the topics made, and the errors for names that cannot be made.
+        A look may be under way, so the look after it asks for all changes since these topics were read.
         """
         try:
             made = await self._first.make(names)
-            there = [name for name, topic in made.items() if isinstance(topic, Topic)]
-            # Read them as others read them: a topic just made may have been changed or deleted meanwhile.
-            read = {**read, **(await self._read_with(there) if there else {})}
         except errors.EMQError as exc:
-            return read, dict.fromkeys(names, exc)
-        return read, {name: exc for name, exc in made.items() if isinstance(exc, errors.EMQError)}
+            if isinstance(exc, errors.DatabaseUnavailable):
+                self._missed(str(exc))
+            return dict.fromkeys(names, exc)
+        self._answered()
+        self._begun_at = min(self._begun_at, made.version)
+        topics = {n: topic for n, topic in made.found.items() if isinstance(topic, Topic) and n not in self._routes}
+        refused = {name: exc for name, exc in made.found.items() if isinstance(exc, errors.EMQError)}
+        return self._kept([*topics], topics) | refused
 
     def _usable(self, route: Route) -> Route | errors.EMQError:
         """Return a known topic's route if a publish may use it now, else the reason why not."""
@@ -231,10 +227,14 @@ class Router:
             log.warning("%s; publishing uses the last known catalog, for at most %g minutes", why, STALE_S / 60)
         self._away = True
 
-    def _seen(self) -> None:
+    def _answered(self) -> None:
         if self._away:
             log.info("publishing uses the current catalog again")
-        self._away, self._seen_at = False, _now_s()
+        self._away = False
+
+    def _seen(self) -> None:
+        self._answered()
+        self._seen_at = _now_s()
 
     # ------------------------------------------------------------------------------------------------------- readings
 
@@ -253,8 +253,10 @@ class Router:
     async def _read_now(self, wanted: Collection[str]) -> Mapping[str, Route]:
         self._checked_at = _now_s()
         new = [name for name in wanted if name not in self._routes][:AT_ONCE]
+        self._version, self._begun_at = min(self._version, self._begun_at), NEVER
         # What was changed before a topic was read does not count.
-        changes, topics = await self._catalog.news(self._version if self._routes else 0, new)
+        since = self._version if self._routes and self._version != NEVER else 0
+        changes, topics = await self._catalog.news(since, new)
         known = [name for name in (self._routes if changes.all else changes.changed) if name in self._routes]
         # Not even the store may know where the queues of a topic ended that was deleted long ago.
         await self._learn(known, frozenset(known if changes.all else changes.deleted))

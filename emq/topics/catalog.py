@@ -112,7 +112,7 @@ class Catalog(CatalogReading):
                         "choose another name"
                     )
             absent = [self._admission.permit(topic, None) for name, topic in wanted.items() if name not in present]
-            new, named = change.begun(absent, {})
+            new, named, _ = change.begun(absent, {})
             change.save([*new, *named])
             both = {**present, **{topic.name: topic for topic in (*new, *named)}}
             return [both[topic.name] for topic in topics]
@@ -295,7 +295,7 @@ class Catalog(CatalogReading):
                 name: changing.divided(old, changing.replaced(old, wanted[name]), None, change.now_s)
                 for name, old in present.items()
             }
-            new, named = change.begun([topic for name, topic in wanted.items() if name not in known], known)
+            new, named, _ = change.begun([topic for name, topic in wanted.items() if name not in known], known)
             saved = {**known, **{topic.name: topic for topic in (*new, *named)}}
             change.save(saved.values())
             return [saved[name] for name in wanted]

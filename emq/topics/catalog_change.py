@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,6 +13,20 @@ from emq.topics.catalog_rows import TopicRows
 from emq.topics.families import Family
 from emq.topics.family_rows import Stored
 from emq.topics.model import Topic
+
+
+class Begun(NamedTuple):
+    """Topics as a change begins them.
+
+    Attributes:
+        topics: those that are new or wake.
+        named: the budgets above them that change.
+        again: names of topics that were there before: the store may have kept their queues sealed.
+    """
+
+    topics: Sequence[Topic]
+    named: Sequence[Topic]
+    again: Collection[str]
 
 
 class CatalogChange:
@@ -43,11 +58,10 @@ class CatalogChange:
         """The families by name, read when the other writers are done."""
         return self.rows.families.all()
 
-    def begun(self, topics: Sequence[Topic], known: Mapping[str, Topic]) -> tuple[Sequence[Topic], Sequence[Topic]]:
+    def begun(self, topics: Sequence[Topic], known: Mapping[str, Topic]) -> Begun:
         """Return new topics with their first layouts and divisions, kept apart from deleted topics of the same names.
 
-        A topic that sleeps becomes a new one; so do budgets above the topics that sleep, which follow the topics. Also
-        returns the budgets above them that change.
+        A topic that sleeps becomes a new one; so do budgets above the topics that sleep, which follow the topics.
 
         The database may have lost a former topic whose messages and queues still have layouts. These are lower than any
         new layout, since its number is at least the time of day.
@@ -68,7 +82,7 @@ class CatalogChange:
         new = [changing.again(t, self.layout, ended_s[t.name], now_s) if t.name in ended_s else t for t in new]
         new, named = budgets.begun(new, there, now_s)
         self.rows.families.count(new, 1)
-        return [changing.created(topic, now_s) for topic in new], named
+        return Begun([changing.created(topic, now_s) for topic in new], named, ended_s)
 
     def bury(self, topics: Sequence[Topic]) -> None:
         """Delete topics; see `TopicRows.bury`."""
@@ -88,8 +102,8 @@ class CatalogChange:
             UnknownTopic, InvalidTopic: as `budgets.begun`.
         """
         if topic.options.budget is not None:
-            new, named = self.begun([topic], {})
-            self.save([*new[1:], *named])
+            begun = self.begun([topic], {})
+            self.save([*begun.topics[1:], *begun.named])
 
     def family_of(self, name: str, present: Mapping[str, Topic]) -> Family | None:
         """Return the family of a topic that is among those present, or to which a new topic will belong."""

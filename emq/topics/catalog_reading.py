@@ -102,13 +102,14 @@ class CatalogReading:
         return await self.read_rows(lambda rows: rows.changes.version(), database.QUICK_S)
 
     async def changes_since(self, version: int) -> Changes:
-        """Return the changes after `version` (0 for all topics), in time proportional to their number.
+        """Return the changes after `version` (0 for all topics), in time proportional to their number. Cheap if none.
 
         A database may come back without its last writes. A version is at least the time of day in milliseconds, so a
         later change has another number than a lost one. A caller that asks only after a later change does not see
         the loss.
 
         Raises:
+            HostConflict: this version cannot read all that is written there now: upgrade it.
             DatabaseUnavailable: try again later.
         """
         return await self.read_rows(lambda rows: rows.changes.since(version))

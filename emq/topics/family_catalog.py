@@ -45,6 +45,24 @@ class Changed(NamedTuple):
     after: Sequence[Topic]
 
 
+class Made(NamedTuple):
+    """What `FamilyCatalog.make` found and made.
+
+    Attributes:
+        found: the topics by name, also those that were awake. The error for a name that a family refuses:
+            `InvalidTopic` (too long, other characters), `FamilyFull`, `TopicClosed` (the family, or a topic that
+            sleeps, drains). Nothing for others.
+        version: the catalog's version before: what was found has all changes up to it.
+        begun: the topics among them that were made or woken.
+        again: those that were there before: the store may have kept their queues sealed.
+    """
+
+    found: Mapping[str, Topic | errors.EMQError]
+    version: int
+    begun: Sequence[Topic] = ()
+    again: Sequence[Topic] = ()
+
+
 class FamilyCatalog:
     """The families of one environment. Topics of different families are never mixed up: the longest prefix counts."""
 
@@ -102,40 +120,43 @@ class FamilyCatalog:
         settings = model.settings_of(msgspec.structs.replace(family.topic, family="", own=()))
         return families.checked(msgspec.structs.replace(family, topic=self._admission.checked(settings)))
 
-    async def make(self, names: Collection[str]) -> dict[str, Topic | errors.EMQError]:
+    async def make(self, names: Collection[str]) -> Made:
         """Wake topics, and make those that lie below a family and have no row, as the first publish to them does.
 
         All in one transaction. Names that a family refuses, and names below no family, cause no change. `max_topics`
         refuses no topic that has a row: an operator has given it settings of its own, so strangers cannot make many.
 
-        Returns:
-            The topics by name, also those that are awake by now. The error for a name that a family refuses:
-            `InvalidTopic` (too long, other characters), `FamilyFull`, `TopicClosed` (the family, or a topic that
-            sleeps, drains). Nothing for others.
-
         Raises:
             DatabaseUnavailable: try again later.
         """
 
-        wanted, found = await self._rows.read_rows(lambda rows: _asked(names, rows.bodies(names), rows.families.all()))
-        if not wanted:
-            return found
+        def look(rows: TopicRows) -> tuple[int, Mapping[str, Topic], dict[str, Topic | errors.EMQError]]:
+            version, bodies = rows.changes.version(), rows.bodies(names)
+            there = rows.families.all() if len(bodies) < len(names) else {}
+            return version, *_asked(names, bodies, there)
 
-        def make(change: CatalogChange) -> dict[str, Topic | errors.EMQError]:
+        version, wanted, awake = await self._rows.read_rows(look)
+        if not wanted:
+            return Made(awake, version)
+
+        def make(change: CatalogChange) -> Made:
             asked, found = _asked(wanted, change.rows.bodies(wanted), change.families)
+            begun, again = list[Topic](), list[Topic]()
             for alike in {(topic.family, topic.options.budget): None for topic in asked.values()}:
                 same = [topic for topic in asked.values() if (topic.family, topic.options.budget) == alike]
                 topics = [topic for topic in same if topic.name not in found]  # or it woke as another one's budget
                 try:
-                    new, named = change.begun(topics, {})
+                    new, named, there = change.begun(topics, {})
                 except errors.EMQError as exc:  # their budget is gone; the others are made
                     found |= {topic.name: exc for topic in topics}
                     continue
                 change.save([*new, *named])
                 found |= {topic.name: topic for topic in new}
-            return found
+                begun += new
+                again += [topic for topic in new if topic.name in there]
+            return Made({**awake, **found}, version, begun, again)
 
-        return {**found, **await self._rows.write_rows(make)}
+        return await self._rows.write_rows(make)
 
     async def change(
         self,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from emq.database import database, tables
+from emq.database import database, levels, tables
 from emq.topics import row_codec
 from emq.topics.family_rows import FamilyRows
 from emq.topics.model import Topic
@@ -34,7 +34,7 @@ class Changes(NamedTuple):
             created again is in `changed`, too.
         all: True if the database does not know any more what has changed since that version: it has lost its last
             changes, or has dropped the rows of topics deleted long ago. `changed` then has all topics that are awake.
-        families: all families now, with their numbers of buckets.
+        families: all families now, with their numbers of buckets; none if nothing has changed.
     """
 
     version: int
@@ -81,7 +81,9 @@ class TopicChanges:
 
     def since(self, version: int) -> Changes:
         """Return the changes after a version; 0 for all topics that are awake."""
-        now, lost = self._after(version)
+        now, lost = self._after(version, admits=True)
+        if now == version > 0:
+            return Changes(now, [], [], False, {})
         since = 0 if lost else version
         changed = self._changed(since, _table.c.body, _table.c.live)
         if not since:
@@ -102,12 +104,18 @@ class TopicChanges:
         rows = self._connection.execute(self._changed(version)).all()
         return ChangedNames(now, [row.name for row in rows], [row.name for row in rows if row.deleted_at > version])
 
-    def _after(self, version: int) -> tuple[int, bool]:
+    def _after(self, version: int, admits: bool = False) -> tuple[int, bool]:
         """Return the version now, and whether the database cannot tell what has changed since the caller's version.
 
         Ask this before you read rows: a change that is committed in between is then reported again, never skipped.
+
+        Args:
+            admits: also raise `HostConflict` as `levels.admit`.
         """
-        now, forgotten = database.read_values(self._connection, self._environment, VERSION, FORGOTTEN)
+        keys = (VERSION, FORGOTTEN, levels.KEY)
+        now, forgotten, level = database.read_values(self._connection, self._environment, *keys)
+        if admits:
+            levels.admit(self._environment, level)
         return now, now < version or 0 < version < forgotten
 
     def forget(self, version: int) -> None:

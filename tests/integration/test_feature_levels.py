@@ -304,5 +304,5 @@ async def test_a_field_that_nobody_knows_stops_its_topic_alone_with_one_line(
         assert [topic.name for topic in (await r.catalog.changes_since(0)).changed] == ["fine"]
     version = await r.catalog.version()
     await r.db.run(lambda c: c.execute(sa.update(tables.topics).values(version=version + 1)))
-    assert (await r.catalog.changes_since(version)).deleted == ["orders"], "a host that knows it stops it"
+    assert (await r.catalog.changes_since(version - 1)).deleted == ["orders"], "a host that knows it stops it"
     assert caplog.text.count("unknown field `novel`") == 1

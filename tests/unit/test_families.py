@@ -70,7 +70,7 @@ def test_the_longest_prefix_counts_and_something_follows_it(name: str, found: st
 )
 async def test_a_name_out_of_bounds_is_refused_with_the_remedy(catalog: Catalog, name: str, text: str) -> None:
     await catalog.families.create(family(bounds=Bounds(name_length=8)))
-    found = (await catalog.families.make([name]))[name]
+    found = (await catalog.families.make([name])).found[name]
     with pytest.raises(errors.InvalidTopic, match=text):
         raise found if isinstance(found, Exception) else AssertionError(found)
     assert await catalog.names() == []
@@ -79,7 +79,7 @@ async def test_a_name_out_of_bounds_is_refused_with_the_remedy(catalog: Catalog,
 async def test_a_topic_that_another_process_has_just_made_is_found_though_the_family_is_full(catalog: Catalog) -> None:
     await catalog.families.create(family(bounds=Bounds(max_topics=1)))
     made = await catalog.families.make(["orders.a"])
-    assert await catalog.families.make(["orders.a"]) == made
+    assert (await catalog.families.make(["orders.a"])).found == made.found
 
 
 async def test_names_that_make_no_topic_change_nothing_in_the_catalog(catalog: Catalog) -> None:
@@ -87,7 +87,7 @@ async def test_names_that_make_no_topic_change_nothing_in_the_catalog(catalog: C
     await catalog.families.make(["orders.a"])
     version = await catalog.version()
     made = await catalog.families.make(["orders.b", "orders.ö", "shop", "orders."])
-    assert {name: type(found) for name, found in made.items()} == {
+    assert {name: type(found) for name, found in made.found.items()} == {
         "orders.b": errors.FamilyFull,
         "orders.ö": errors.InvalidTopic,
     }
@@ -214,7 +214,7 @@ async def test_a_family_is_created_twice_with_the_same_settings_only(catalog: Ca
 
 async def test_a_family_without_buckets_stays_so_with_its_topics(catalog: Catalog) -> None:
     await catalog.families.create(family(buckets=0))
-    topic = (await catalog.families.make(["orders.a"]))["orders.a"]
+    topic = (await catalog.families.make(["orders.a"])).found["orders.a"]
     assert isinstance(topic, Topic)
     assert buckets.bucket_of(topic, 0, {}) is None
     with pytest.raises(errors.InvalidTopic, match="buckets may not change"):
@@ -231,7 +231,7 @@ async def test_the_budget_of_a_family_is_there_and_stays(catalog: Catalog) -> No
     assert (await catalog.get("tenant")).shared_s > 0  # as a topic below it marks it, so it does not sleep
     with pytest.raises(errors.StillNamed, match=r"budget of family 'orders\.\*'"):
         await catalog.delete("tenant")
-    made = (await catalog.families.make(["orders.a"]))["orders.a"]
+    made = (await catalog.families.make(["orders.a"])).found["orders.a"]
     assert isinstance(made, Topic)
     assert made.options.budget == "tenant"
 
@@ -273,7 +273,7 @@ def test_a_wrong_key_of_a_family_in_a_file_is_told(table: str, text: str) -> Non
 async def test_a_draining_family_makes_no_topics(catalog: Catalog) -> None:
     await catalog.families.create(family())
     await catalog.families.change("orders.*", {"state": State.DRAINING}, {}, {})
-    found = (await catalog.families.make(["orders.a"]))["orders.a"]
+    found = (await catalog.families.make(["orders.a"])).found["orders.a"]
     assert isinstance(found, errors.TopicClosed)
 
 
@@ -299,8 +299,8 @@ async def test_a_family_that_cannot_be_read_holds_up_its_own_names_only(catalog:
     damage = sa.update(tables.families).where(tables.families.c.name == "orders.vip.*").values(body="{}")
     await catalog._db.run(lambda connection: connection.execute(damage))
     made = await catalog.families.make(["orders.a", "orders.vip.a", "shop"])
-    assert isinstance(made["orders.a"], Topic)
-    assert isinstance(made["orders.vip.a"], errors.InvalidTopic)  # not the topic of another family
+    assert isinstance(made.found["orders.a"], Topic)
+    assert isinstance(made.found["orders.vip.a"], errors.InvalidTopic)  # not the topic of another family
     await catalog.create(Topic("shop", 5.0))
     await catalog.create(Topic("orders.b", 5.0))
     with pytest.raises(errors.InvalidTopic, match=r"family 'orders\.vip\.\*' cannot be read"):

@@ -12,6 +12,7 @@ from emq.offsets.sleep import put_to_sleep
 from emq.producer.first_publishes import FirstPublishes
 from emq.runtime import errors
 from emq.topics.families import Bounds, Family
+from emq.topics.family_catalog import Made
 from emq.topics.model import Topic
 from support.rig import Rig, rig
 from support.waiting import turns
@@ -28,7 +29,7 @@ async def test_names_wanted_during_a_transaction_share_the_next_one(r: Rig, monk
     asked: list[list[str]] = []
     go, make = asyncio.Event(), r.catalog.families.make
 
-    async def held(names: Collection[str]) -> dict[str, Topic | errors.EMQError]:
+    async def held(names: Collection[str]) -> Made:
         asked.append([*names])
         await go.wait()
         return await make(names)
@@ -42,7 +43,7 @@ async def test_names_wanted_during_a_transaction_share_the_next_one(r: Rig, monk
     go.set()
     made = await asyncio.gather(*calls)
     assert [len(names) for names in asked] == [1, 501]
-    assert all(f"f.{i}" in found and "shop" not in found for i, found in enumerate(made))
+    assert all(f"f.{i}" in one.found and "shop" not in one.found for i, one in enumerate(made))
 
 
 async def test_a_failure_goes_to_those_who_wait_and_the_next_try_works(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +56,7 @@ async def test_a_failure_goes_to_those_who_wait_and_the_next_try_works(r: Rig, m
     found = await asyncio.gather(*(first.make([f"f.{i}"]) for i in range(3)), return_exceptions=True)
     assert {type(one) for one in found} == {errors.DatabaseUnavailable}
     monkeypatch.setattr(r.catalog.families, "make", make)
-    assert (await first.make(["f.1"])).keys() == {"f.1"}
+    assert (await first.make(["f.1"])).found.keys() == {"f.1"}
 
 
 async def test_a_store_that_tells_nobody_holds_up_no_publish(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +67,7 @@ async def test_a_store_that_tells_nobody_holds_up_no_publish(r: Rig, monkeypatch
 
     monkeypatch.setattr(r.store, "tell", silent, raising=False)
     first = FirstPublishes(r.store, r.catalog)
-    assert (await asyncio.wait_for(first.make(["f.1"]), 10)).keys() == {"f.1"}
+    assert (await asyncio.wait_for(first.make(["f.1"]), 10)).found.keys() == {"f.1"}
 
 
 async def test_a_topic_that_slept_takes_its_first_publish_at_once(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

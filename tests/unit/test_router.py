@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 import pytest
@@ -14,6 +14,7 @@ from emq.producer.first_publishes import FirstPublishes
 from emq.producer.router import Router
 from emq.runtime import errors
 from emq.topics.catalog import Catalog
+from emq.topics.family_catalog import Made
 from emq.topics.model import State, Topic
 from emq.topics.topic_changes import ChangedNames
 from emq_stores.memory import MemoryStore
@@ -33,6 +34,14 @@ class Watched(Catalog):
         self.failure: Exception | None = None
         self.told, self.tell = asyncio.Event(), asyncio.Event()
         self.tell.set()
+        self._make = self.families.make
+        self.families.make = self.make  # type: ignore[method-assign]
+
+    async def make(self, names: Collection[str]) -> Made:
+        if self.failure is not None:
+            raise self.failure
+        self.read.append([*names])
+        return await self._held(self._make(names))
 
     async def some(self, names: Iterable[str]) -> dict[str, Topic]:
         self.read.append([*names])
@@ -41,9 +50,6 @@ class Watched(Catalog):
     async def news(self, version: int, names: Sequence[str]) -> tuple[ChangedNames, dict[str, Topic]]:
         if self.failure is not None:
             raise self.failure
-        if not names:
-            return await super().news(version, names)
-        self.read.append([*names])
         return await self._held(super().news(version, names))
 
     async def _held(self, reading: Awaitable[T]) -> T:
@@ -105,7 +111,7 @@ async def test_a_reading_under_way_does_not_count_for_a_topic_that_was_created_s
         "first",
     ]
     assert (await asked[1]).topic.name == "late", "it was created before the caller was told that it is unknown"
-    assert (len(catalog.read), catalog.gets) == (2, 0)
+    assert (len(catalog.read), catalog.gets) == (3, 1)
 
 
 async def test_callers_go_on_where_a_topic_is_created_while_the_first_is_told_of_none(
@@ -247,6 +253,30 @@ async def test_a_change_that_comes_during_a_reading_is_not_missed(catalog: Watch
     await routes.refresh()
     with pytest.raises(errors.TopicClosed):
         await routes.route("a")
+
+
+async def test_a_look_that_ends_before_a_topics_first_reading_hides_no_change_of_it(
+    catalog: Watched, routes: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await created(catalog, "a", "b")
+    await routes.route("b")
+    make, read, go = catalog.families.make, asyncio.Event(), asyncio.Event()
+
+    async def late(names: Collection[str]) -> Made:
+        made = await make(names)
+        read.set()
+        await go.wait()
+        return made
+
+    monkeypatch.setattr(catalog.families, "make", late)
+    asked = asyncio.create_task(routes.route("a"))
+    await read.wait()
+    await catalog.update("a", qps=50)
+    await routes.refresh()
+    go.set()
+    assert (await asked).topic.qps == 100
+    await routes.refresh()
+    assert (await routes.route("a")).topic.qps == 50
 
 
 async def test_what_a_database_has_lost_is_dropped_by_those_that_knew_it(catalog: Watched, routes: Router) -> None:
