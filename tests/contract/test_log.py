@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from target import Can, Needs, Target, ends, put_one, read_all, read_one
@@ -223,6 +224,14 @@ async def test_puts_that_cross_each_other_do_not_block_for_ever(
         for answers in await asyncio.gather(*calls):
             assert not any(isinstance(answer, Exception) for answer in answers)
     assert [bound.tail - bound.head for bound in await store.log.bounds(queues)] == [20] * 20
+
+
+async def test_more_calls_at_once_than_a_server_has_connections_are_all_carried_out(
+    store: Store, target: Target
+) -> None:
+    calls = (store.log.put([Put(target.queue(), [b"x"])]) for _ in range(300))
+    offsets = {offset for [answer] in await asyncio.gather(*calls) if isinstance(answer, Sequence) for offset in answer}
+    assert len(offsets) == 300
 
 
 async def test_the_environments_share_nothing(store: Store, opened: Target, needs: Needs) -> None:

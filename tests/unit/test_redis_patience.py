@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emq.runtime import errors
-from emq_stores.redis.server_patience import LEAST_S, MEASURED_EVERY, MOST_S, PROBE_S, Patience, sending_s
+from emq_stores.redis.server_patience import AT_ONCE, LEAST_S, MEASURED_EVERY, MOST_S, PROBE_S, Patience, sending_s
 from support.virtual import virtual
 
 pytestmark = virtual
@@ -173,3 +173,25 @@ async def test_a_call_that_its_caller_cancels_is_no_answer() -> None:
     with pytest.raises(errors.StoreUnavailable, match="does not answer"):
         await node.call()
     await node.patience.close()
+
+
+async def test_more_calls_than_the_driver_has_connections_wait_for_their_turn_and_for_no_silent_server() -> None:
+    node = Node()
+    under_way = most = 0
+
+    async def answer() -> str:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.01)
+        under_way -= 1
+        return "well"
+
+    assert set(await asyncio.gather(*(node.patience.answer(answer) for _ in range(3_000)))) == {"well"}
+    assert most == AT_ONCE
+    node.takes_s = None
+    waits = await asyncio.gather(*(timed(asyncio.ensure_future(node.call())) for _ in range(3_000)))
+    assert max(took for took, _ in waits) <= LEAST_S * 1.5
+    assert node.calls == AT_ONCE
+    refused = [failure for _, failure in waits if type(failure) is errors.StoreUnavailable]
+    assert len(refused) == 3_000 - AT_ONCE, "nothing of them was sent"

@@ -4,7 +4,7 @@ Each call has a deadline: twenty times the slowest of a hundred answers of this 
 ten. A large call also gets the time that its bytes take (`sending_s`). A server that answers no call for a whole
 deadline is *silent*. Then all calls that wait for it fail, further calls fail at once, unsent, and a PING goes to it
 twice a second until it answers. So a server that hangs costs each caller one deadline, once, and callers of other
-servers nothing.
+servers nothing. The deadline of a call begins when it is sent: at most `AT_ONCE` are under way.
 
 Only time in which this process ran counts. One timer counts down the deadlines of all calls; a process that was held up
 runs the timer once, not as often as it should have.
@@ -42,6 +42,10 @@ TICKS = 4
 BYTES_PER_S = 4 << 20
 """Lowest rate at which a server is expected to take in and carry out a call, in bytes per second."""
 
+AT_ONCE = 90
+"""Most calls under way at a time; further ones wait for their turn. The driver has 100 connections to a server, and
+refuses a call that needs one more. Some connections listen for wake-ups, or send a PING."""
+
 PROBE_S = 0.5
 """Seconds between two PINGs to a silent server."""
 
@@ -62,6 +66,7 @@ class Patience:
         self._least_s = LEAST_S
         self._server = server
         self._ping = ping
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._waiting: set[_Waiting] = set()
         self._ticker: asyncio.TimerHandle | None = None
         self._times_s: deque[float] = deque(maxlen=REMEMBERED)
@@ -80,6 +85,10 @@ class Patience:
             StoreUnavailable: the server is silent, or the store was closed; nothing was sent.
             OutcomeUnknown: the server did not answer in time.
         """
+        async with self._turns:
+            return await self._answer(call, longer_s, sending_s)
+
+    async def _answer(self, call: Callable[[], Awaitable[T]], longer_s: float, sending_s: float) -> T:
         if self._probe is not None:
             raise errors.StoreUnavailable(f"{self._server} does not answer; it is asked again every {PROBE_S:g} s")
         if self._closed:
