@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from emq.producer import checks, reopening
 from emq.producer.batcher import BATCH, Batcher, fitting
-from emq.producer.outcomes import Outcome, Repeated, first_failure, unsent
+from emq.producer.outcomes import Outcome, Repeated, first_failure, in_doubt, unsent
 from emq.producer.queue_tails import Tails
 from emq.producer.reopening import Reopening
 from emq.producer.router import Router
@@ -24,6 +25,10 @@ from emq.trail import events
 from emq.trail.sink import TrailSink
 
 T = TypeVar("T")
+
+FEW = 8
+"""Batches with fewer messages share calls to the store, whatever their topics. A call with `BATCH` of them holds a
+server for some milliseconds."""
 
 
 class QueueColumns(NamedTuple):
@@ -100,6 +105,7 @@ class QueueProducer:
         self._trail = trail
         self._clock = clock
         self._batcher: Batcher[_Single, str] = Batcher(self._put)
+        self._puts: Batcher[Put, Sequence[int]] = Batcher(lambda puts, d: of_each(log.put(puts, d), len(puts)))
         self.tails = Tails(trail, clock)
         self.published = 0
 
@@ -254,7 +260,10 @@ class QueueProducer:
     async def _store(
         self, route: Route, priority: int, places: Mapping[int, Sequence[int]], batch: _Batch
     ) -> list[_Refused]:
-        """Append messages of a batch, given by group, in one call; return the refused ones."""
+        """Append messages of a batch, given by group, in one call; return the refused ones.
+
+        Few messages share the call with those of other topics that are on their way at the same time.
+        """
         encoded, uids, keys, has_keys, published_us, repeats = batch
         puts = [
             _put(
@@ -269,9 +278,15 @@ class QueueProducer:
         ]
         known = [self.tails.known(route, group, priority) for group in places]
         sent_us = self._clock.now_us()
+        durability = route.topic.options.durability
         answers: Sequence[Sequence[int] | errors.EMQError]
         try:
-            answers = await of_each(self._log.put(puts, route.topic.options.durability), len(puts))
+            if sum(map(len, places.values())) >= FEW:
+                answers = await of_each(self._log.put(puts, durability), len(puts))
+            else:
+                sent = [self._puts.send(put, durability, sum(map(len, put.bodies))) for put in puts]
+                each = [await sent[0]] if len(sent) == 1 else await asyncio.gather(*sent, return_exceptions=True)
+                answers = [one if isinstance(one, errors.EMQError | Sequence) else in_doubt(one) for one in each]
         except errors.EMQError as exc:  # not raised: the caller needs the outcomes of earlier calls, too
             answers = [exc] * len(puts)
         refused: list[_Refused] = []

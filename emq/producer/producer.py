@@ -246,8 +246,9 @@ class Producer:
         room = asyncio.Semaphore(AT_ONCE)
 
         async def send(way: Way, places: Sequence[int]) -> Sequence[Outcome]:
-            # Single messages of many topics wait for nobody: the batcher gathers them into shared calls.
-            async with room if len(places) > 1 else contextlib.nullcontext():
+            # A few messages for each of many topics wait for nobody: they share calls.
+            few = 1 if way.to == "slots" else log_topics.FEW
+            async with room if len(places) >= few else contextlib.nullcontext():
                 return await self._send_alike(routes[way.topic], way, [messages[i] for i in places])
 
         # An error on one way must not hide the outcomes on the others.

@@ -15,6 +15,7 @@ from unittest import mock
 import pytest
 
 from emq.producer import Producer, doubtful_delays, router
+from emq.producer.outgoing import Outgoing
 from emq.producer.routes import Route
 from emq.runtime import errors
 from emq.runtime.clock import SystemClock
@@ -73,6 +74,20 @@ async def test_publishes_to_many_topics_and_durabilities_share_round_trips(r: Ri
     await asyncio.gather(*(r.producer.publish(f"t{i % 50}", b"x") for i in range(500)))
     assert r.store.log.calls["put"] <= 6
     assert [len((await stored(r, f"t{i}"))[f"t{i}/0/mid"]) for i in range(50)] == [10] * 50
+
+
+async def test_a_few_messages_for_each_of_many_topics_share_round_trips_in_their_order(r: Rig) -> None:
+    for i in range(300):
+        await r.topic(f"t{i}", 50, **({"durability": "fsynced"} if i % 2 else {}))
+    sent = [Outgoing(f"t{i}", b"%d" % n) for n in range(3) for i in range(300)]
+    refused = Outgoing("t7", b"x", priority="none")
+    ids = await r.producer.send([*sent, refused])
+    assert isinstance(ids.pop(), errors.InvalidMessage)
+    assert len(set(ids)) == 900
+    assert r.store.log.calls["put"] <= 6
+    for i in range(300):
+        [found] = (await stored(r, f"t{i}")).values()
+        assert [(m.payload, m.id) for m in found] == [(b"%d" % n, ids[n * 300 + i]) for n in range(3)]
 
 
 async def test_messages_without_a_key_go_round_and_those_of_a_key_stay_together(r: Rig) -> None:
