@@ -18,7 +18,7 @@ from emq.app.receivers import Receivers
 from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
 from emq.groups.records import Keeper, Records
 from emq.host import garbage_collection
-from emq.host.handlers import OnExpired, check_pattern
+from emq.host.handlers import OnExpired, Withdrawn, check_pattern
 from emq.host.host import Host
 from emq.host.neighbours import Neighbours
 from emq.host.options import HostOptions
@@ -97,15 +97,27 @@ class HostingApp(HookedApp):
         return None if self.host is None else self.host.epoch_of(topic)
 
     @overload
-    def handler(self, pattern: str, *, on_expired: OnExpired | None = None) -> Callable[[OneHandler], OneHandler]: ...
+    def handler(
+        self, pattern: str, *, on_expired: OnExpired | None = None, withdraws: Withdrawn | None = None
+    ) -> Callable[[OneHandler], OneHandler]: ...
 
     @overload
     def handler(
-        self, pattern: str, *, batch_size: int, on_expired: OnExpired | None = None
+        self,
+        pattern: str,
+        *,
+        batch_size: int,
+        on_expired: OnExpired | None = None,
+        withdraws: Withdrawn | None = None,
     ) -> Callable[[BatchHandler], BatchHandler]: ...
 
     def handler(
-        self, pattern: str, *, batch_size: int = 1, on_expired: OnExpired | None = None
+        self,
+        pattern: str,
+        *,
+        batch_size: int = 1,
+        on_expired: OnExpired | None = None,
+        withdraws: Withdrawn | None = None,
     ) -> Callable[[Function], Function]:
         """Decorate a function to handle the messages of the topics that match `pattern`.
 
@@ -126,16 +138,20 @@ class HostingApp(HookedApp):
             on_expired: called with each message whose time to live was over before its next attempt, once the message
                 is a dead letter. A plain function, on the event loop: it must return at once. After a crash at that
                     moment it is not called.
+            withdraws: called with each message of a log topic that the host reads. If it returns true, the message has
+                ended: it never starts, and uses up no quota. A plain function, on the event loop: it must return at
+                once. It may be called again for the same message, after a crash or a move.
 
         Raises:
             InvalidSettings: the pattern is missing or taken, the function cannot be called with one argument, EMQ
-                cannot decode a payload to the type of its parameter, or `on_expired` is not a plain function.
+                cannot decode a payload to the type of its parameter, or `on_expired` or `withdraws` is not a plain
+                function.
             InvalidTopic: no topic can have this name.
         """
         check_pattern(pattern)
 
         def bind(function: Function) -> Function:
-            self.handlers.bind(pattern, function, batch_size=batch_size, on_expired=on_expired)
+            self.handlers.bind(pattern, function, batch_size=batch_size, on_expired=on_expired, withdraws=withdraws)
             return function
 
         return bind

@@ -13,6 +13,7 @@ from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.runtime import errors
 from emq.storage.message import Message
+from emq.trail.events import Recalled
 
 
 class Endings:
@@ -85,6 +86,17 @@ class Endings:
         self.succeeded += 1
         self._outcomes.acknowledge(group, message)
         self._flight.enter(group, 1, 0)
+
+    def withdraw(self, group: OwnedGroup, message: Message) -> None:
+        """End a message of a queue or lane that was read and did not start."""
+        if self._trail.enabled:
+            now_us, topic = self._clock.now_us(), group.owner.topic.name
+            self._trail.record(Recalled(now_us, topic, group.index, message.priority, message.uid))
+        if message.offset >= 0:
+            self._finish(group, message.priority, message.offset, message.offset + 1)
+        else:
+            self._outcomes.acknowledge(group, message)
+            self._flight.enter(group, 1, 0)
 
     def fail(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
         """Settle a message in flight whose handler has failed, or put back one that the handler gave back."""

@@ -84,7 +84,7 @@ class Expiry:
         if group.stopping or not group.expires_us:
             return
         for message in group.take_expired(self._clock.now_us()):
-            self._events.expired(group, message)
+            self._events.unstarted(group, message)
         self._events.drained(group)
         if group.expires_us:
             self.watch(group)

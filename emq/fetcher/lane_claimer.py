@@ -9,7 +9,7 @@ from functools import partial
 
 from emq.fetcher.due_times import DueTimes
 from emq.fetcher.forwarder import is_moved
-from emq.groups import buffer_room
+from emq.groups import buffer_room, withdrawal
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
 from emq.runtime import errors
@@ -213,6 +213,8 @@ class LaneClaimer:
                 continue
             if m.schedule is not None:
                 self._events.schedule_due(group, m)
+                continue
+            if not withdrawal.kept(group, [m], self._events):
                 continue
             group.count(m)
             if is_moved(group, m):

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 from emq.fetcher.readiness import Readiness
-from emq.groups import buffer_room
+from emq.groups import buffer_room, withdrawal
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedQueue
 from emq.runtime import errors
@@ -208,7 +208,7 @@ class Puller:
             self._events.ahead(group, ahead)
         if damaged:
             self._put_aside(queue, damaged, now_us)
-        return messages
+        return withdrawal.kept(group, messages, self._events)
 
     def _put_aside(self, queue: OwnedQueue, damaged: Sequence[tuple[int, bytes, str]], now_us: int) -> None:
         """Dead-letter records of EMQ that cannot be decoded, with their raw bytes."""

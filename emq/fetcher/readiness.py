@@ -49,9 +49,9 @@ class Readiness:
     store holds more. Idle queues are not listed, and cost nothing.
 
     Args:
-        on_held: called when a queue of messages that may expire is read no further before its group's progress is
-            saved. Expired messages use up no quota, so nothing but the saves limits how fast they go; and what is not
-            expired waits behind them.
+        on_held: called when a queue of messages that may expire, or may be withdrawn, is read no further before its
+            group's progress is saved. Such messages use up no quota, so nothing but the saves limits how fast they go;
+            and the others wait behind them.
         events: told of a group whose queue cannot be looked at.
     """
 
@@ -93,7 +93,8 @@ class Readiness:
 
     def _hold(self, queue: OwnedQueue) -> None:
         self._ahead[queue] = None
-        if queue.group.owner.topic.may_expire:
+        owner = queue.group.owner
+        if owner.topic.may_expire or owner.withdraws is not None:
             self._on_held()
 
     def checkpointed(self) -> None:

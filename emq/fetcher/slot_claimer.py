@@ -310,7 +310,7 @@ class SlotClaimer(Claims):
         alive = []
         for m in messages:
             if 0 < m.expires_us <= now_us:
-                self._events.expired(slot.group, m)
+                self._events.unstarted(slot.group, m)
             else:
                 alive.append(m)
         slot.look_ms = 0

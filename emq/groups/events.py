@@ -42,8 +42,9 @@ class HostEvents:
     def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
         """A stored record could not be decoded; the record is the message's payload."""
 
-    def expired(self, group: OwnedGroup, message: Message) -> None:
-        """A message has outlived its time to live, and was taken out of its group."""
+    def unstarted(self, group: OwnedGroup, message: Message, *, withdrawn: bool = False) -> None:
+        """A message that is not in its group ends without a start: it has expired, or was withdrawn when it was read
+        (`emq.groups.withdrawal`)."""
 
     def drained(self, group: OwnedGroup) -> None:
         """Some of the group's buffers may want to be filled again."""

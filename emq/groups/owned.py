@@ -16,6 +16,7 @@ from emq.groups.priority import Policy
 from emq.groups.receiver import Receiver
 from emq.groups.slot_state import SlotState
 from emq.groups.waiting_messages import WaitingMessages
+from emq.groups.withdrawal import Withdraws
 from emq.quota.charge import Charge, limited
 from emq.quota.counter import Counter, own_counter
 from emq.quota.places.sharing import HoldingTimes
@@ -47,6 +48,7 @@ class OwnedTopic:
         batch_size: most messages in one call of `handler`; above 1, `handler` takes lists.
         receiver: if set, the host starts only as many messages as the receiver wants.
         on_expired: called with each message that expired, once it is a dead letter; None for nothing.
+        withdraws: called with each message that is read; returns whether it ends without a start.
         deliveries: counts the deliveries to the handler.
         in_flight: messages started and not settled, over all groups of the topic here.
         flying: bytes of the messages in flight, except messages that succeeded and wait for the store to note this.
@@ -70,6 +72,7 @@ class OwnedTopic:
     batch_size: int = 1
     receiver: Receiver | None = None
     on_expired: Callable[[Message], object] | None = None
+    withdraws: Withdraws | None = None
     deliveries: Deliveries = UNCOUNTED
     in_flight: int = 0
     flying: int = 0

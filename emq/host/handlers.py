@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from emq.calls import calling, dependencies, middleware, plan
 from emq.groups.receiver import Receiver
+from emq.groups.withdrawal import Withdraws
 from emq.quota.places.threads import Threads
 from emq.runtime import errors
 from emq.runtime.inputs import is_pattern
@@ -28,6 +29,9 @@ log = logging.getLogger(__name__)
 OnExpired: TypeAlias = Callable[[Message], object]
 """Called with each message that expired, beside making a dead letter. Must return at once; may raise."""
 
+Withdrawn: TypeAlias = Callable[[Message], object]
+"""Called with each message that is read; returns whether the message ends without a start. Must return at once."""
+
 
 class Binding(NamedTuple):
     """Attributes:
@@ -36,6 +40,7 @@ class Binding(NamedTuple):
     batch_size: most messages in one call.
     receiver: starts messages only when a consumer asks for them; None for handlers.
     on_expired: called with each message that expired; None for nothing.
+    withdraws: called with each message that is read; None for nothing.
     """
 
     pattern: str
@@ -43,6 +48,7 @@ class Binding(NamedTuple):
     batch_size: int
     receiver: Receiver | None = None
     on_expired: OnExpired | None = None
+    withdraws: Withdraws | None = None
 
 
 class Handlers:
@@ -66,6 +72,7 @@ class Handlers:
         *,
         batch_size: int = 1,
         on_expired: OnExpired | None = None,
+        withdraws: Withdrawn | None = None,
     ) -> None:
         """Bind a handler to the topics that match `pattern`. A plain function runs in a bounded pool of threads.
 
@@ -74,12 +81,14 @@ class Handlers:
         Args:
             on_expired: called on the event loop with each message that has become a dead letter because its time to
                 live was over.
+            withdraws: called on the event loop with each message that a host reads from a queue or lane; returns
+                whether the message ends without a start.
 
         Raises:
             InvalidSettings: `pattern` is not text, `batch_size` is below 1, a handler is bound to the same pattern
                 already, `function` is neither an `async def` nor a plain function that takes one argument (generators
-                cannot be handlers), EMQ cannot decode payloads to the type of its parameter, or `on_expired` is not a
-                plain function.
+                cannot be handlers), EMQ cannot decode payloads to the type of its parameter, or `on_expired` or
+                `withdraws` is not a plain function.
             InvalidTopic: `pattern` has no wildcards, and no topic can have this name.
         """
         check_pattern(pattern)
@@ -91,16 +100,19 @@ class Handlers:
             raise errors.InvalidSettings(
                 f"batch_size {batch_size!r} of the handler for {pattern!r} must be a whole number of at least 1"
             )
-        if on_expired is not None and (not callable(on_expired) or _is_async(on_expired) or _is_generator(on_expired)):
-            raise errors.InvalidSettings(
-                f"on_expired {on_expired!r} of the handler for {pattern!r} must be a plain function; "
-                "let it start what takes time, or what is async"
-            )
+        for name, told in (("on_expired", on_expired), ("withdraws", withdraws)):
+            if told is not None and (not callable(told) or _is_async(told) or _is_generator(told)):
+                raise errors.InvalidSettings(
+                    f"{name} {told!r} of the handler for {pattern!r} must be a plain function; "
+                    "let it start what takes time, or what is async"
+                )
         planned = plan.of_handler(function, pattern, self._recipes, batched=batch_size > 1)
         if any(b.pattern == pattern for b in self._bindings):
             raise errors.InvalidSettings(f"a handler is bound to {pattern!r} already; bind one handler to a pattern")
         self._bare[pattern] = self._call(function, planned, batch_size > 1), dependencies.shown(function)
-        self._bindings.append(self._within(Binding(pattern, self._bare[pattern][0], batch_size, None, on_expired)))
+        asked = None if withdraws is None else Withdraws(withdraws)
+        bare = Binding(pattern, self._bare[pattern][0], batch_size, None, on_expired, asked)
+        self._bindings.append(self._within(bare))
         self._bindings.sort(key=lambda b: (is_pattern(b.pattern), -len(b.pattern)))
 
     def told_of_expired(self, topic: str) -> OnExpired | None:

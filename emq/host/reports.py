@@ -51,8 +51,10 @@ class Reports(HostEvents):
     def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
         self._work.endings.damaged(group, message, reason)
 
-    def expired(self, group: OwnedGroup, message: Message) -> None:
-        self._work.endings.expire(group, message)
+    def unstarted(self, group: OwnedGroup, message: Message, *, withdrawn: bool = False) -> None:
+        endings = self._work.endings
+        end = endings.withdraw if withdrawn else endings.expire
+        end(group, message)
 
     def drained(self, group: OwnedGroup) -> None:
         if group.slot is None:

@@ -119,6 +119,7 @@ class TopicUpdates:
         if self._deliveries is not None:
             owner.deliveries = self._deliveries.of(_counted_as(binding))
         owner.on_expired = self._handlers.told_of_expired(owner.topic.name)
+        owner.withdraws = None if binding is None else binding.withdraws
         if binding is None or owner.topic.state is State.PAUSED:
             owner.handler = None
             return

@@ -84,7 +84,8 @@ class Scheduling:
             known = self._performers.get(pool)
             if known is None:
                 known = self._performers[pool] = {}
-                self._app.handler(f"{pool}.*", on_expired=functools.partial(self._expired, pool))(self._handler(pool))
+                expired, withdraws = (functools.partial(f, pool) for f in (self._expired, self._withdraws))
+                self._app.handler(f"{pool}.*", on_expired=expired, withdraws=withdraws)(self._handler(pool))
             if task_type in known:
                 raise errors.InvalidSettings(f"pool {pool!r} has a performer for type {task_type!r} already; bind one")
             known[task_type] = function
@@ -95,6 +96,10 @@ class Scheduling:
     def _expired(self, pool: str, message: Message) -> None:
         if (host := self._hosts.get(pool)) is not None:
             host.expired(message)
+
+    def _withdraws(self, pool: str, message: Message) -> bool:
+        host = self._hosts.get(pool)
+        return host is not None and host.withdraws(message)
 
     def _handler(self, pool: str) -> Callable[[Message], object]:
         async def handle(message: Message) -> None:
@@ -183,9 +188,9 @@ class Scheduling:
     async def cancel(self, pool: str, *ids: str) -> None:
         """Ask for tasks not to be started; `status` tells how they ended.
 
-        Tasks in the window of the pool's host end as cancelled within about a second. Tasks farther back, and those
-        that wait for the hours of their type or for their next attempt, end when it is their turn. A running task goes
-        on.
+        Tasks in the window of the pool's host end as cancelled within about a second. Tasks farther back end when the
+        host reads them, and delay no others; those that wait for the hours of their type or for their next attempt, end
+        when that time comes. A running task goes on.
         """
         given.check_ids(ids)
         await Cancels(self._app.database, self._app.settings.environment).ask(pool, ids)

@@ -189,12 +189,11 @@ async def test_a_timeout_says_how_long_and_other_timeouts_are_the_handlers_own()
         await task
 
 
-def test_on_expired_must_be_a_plain_function() -> None:
+@pytest.mark.parametrize("name", ["on_expired", "withdraws"])
+def test_what_looks_at_single_messages_must_be_a_plain_function(name: str) -> None:
     async def late(m: object) -> None:
         """Would never be awaited."""
 
     for function in (late, "print"):
-        with pytest.raises(
-            errors.InvalidSettings, match=r"on_expired .* of the handler for 'a' must be a plain function"
-        ):
-            Handlers().bind("a", print, on_expired=function)  # type: ignore[arg-type]
+        with pytest.raises(errors.InvalidSettings, match=rf"{name} .* of the handler for 'a' must be a plain function"):
+            Handlers().bind("a", print, **{name: function})  # type: ignore[arg-type]

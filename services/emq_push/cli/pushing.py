@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from emq import App
 from emq.calls.middleware import Middleware
 from emq.groups.receiver import Receiver
-from emq.host.handlers import Binding, Handlers, OnExpired
+from emq.host.handlers import Binding, Handlers, OnExpired, Withdrawn
 from emq.host.throttles import Throttles
 from emq.runtime import errors
 from emq.storage.message import Message
@@ -58,8 +58,9 @@ class WithPush(Handlers):
         *,
         batch_size: int = 1,
         on_expired: OnExpired | None = None,
+        withdraws: Withdrawn | None = None,
     ) -> None:
-        self._own.bind(pattern, function, batch_size=batch_size, on_expired=on_expired)
+        self._own.bind(pattern, function, batch_size=batch_size, on_expired=on_expired, withdraws=withdraws)
 
     def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
         self._own.bind_receiver(pattern, receiver)

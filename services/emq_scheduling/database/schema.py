@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from emq.database import Database, Schema
+from emq.database import Database, Schema, environment_time
 from emq.database.database import ANSWER_S, set_up
 from emq_scheduling.database import tables
 
@@ -59,6 +59,6 @@ class Tables:
             await ensure(self._database)
             self._are_there = True
 
-    def clock_us(self, connection: sa.Connection) -> int:
-        """Microseconds since the epoch by the database's clock."""
-        return self._database.clock_us(connection)
+    def time_us(self, connection: sa.Connection) -> int:
+        """Microseconds since the epoch by the environment's time, which never goes back: tasks have it, too."""
+        return environment_time.now_us(connection, self._database, self._environment)

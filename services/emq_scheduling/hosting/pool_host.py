@@ -23,7 +23,7 @@ from emq_scheduling.hosting.viewing import Viewer
 from emq_scheduling.limits.usage_keeper import UsageKeeper, UsageTable
 from emq_scheduling.model import TaskType
 from emq_scheduling.pools.catalog import PoolCatalog, Stored
-from emq_scheduling.records.cancels import Cancels
+from emq_scheduling.records.cancels import CancelReader, Cancels
 from emq_scheduling.records.ends import CANCELLED, DEAD, DONE, EXPIRED, RUNNING, End, EndLog, us
 from emq_scheduling.records.records import Records
 from emq_scheduling.records.snapshots import Snapshots
@@ -94,7 +94,7 @@ class PoolHost:
         self._replies = Replies(app, name)
         self._unstarted = Unstarted(ends, self._replies)
         self._cancels = Cancels(app.database, environment)
-        self._asked = self._cancels.reader(name)
+        self._asked = CancelReader(self._cancels, name)
         self._records = Records(app.database, environment)
         self._snapshots = Snapshots(app.database, environment)
         self._usage = UsageTable(app.database, environment)
@@ -124,6 +124,7 @@ class PoolHost:
             raise errors.GiveBack(f"no performer of this host does tasks of type {kind!r}", pause_s=5.0)
         await self._ends.room()
         try:
+            await self._look_for_cancel(task)
             result = await scheduler.perform(task, performer)
         except Dropped as exc:
             await self._dropped(task, exc, scheduler)
@@ -149,12 +150,40 @@ class PoolHost:
         else:
             await self._replies.send(task, DONE, result)
 
+    async def _look_for_cancel(self, task: Task) -> None:
+        """Raise `Dropped` if somebody asked to cancel the task, and this host has forgotten it."""
+        if not self._asked.remembered.may_have_forgotten(task.submitted_us):
+            return
+        try:
+            is_cancelled = await self._asked.concerns(task.id, task.submitted_us)
+        except errors.DatabaseUnavailable as exc:
+            raise errors.GiveBack(f"nobody knows whether it is cancelled: {exc}", pause_s=TICK_S) from exc
+        if is_cancelled:
+            raise Dropped(CANCELLED, "cancelled")
+
+    def withdraws(self, message: Message) -> bool:
+        """Record the end of a cancelled task that this host reads from the store; return True if it has ended.
+
+        This is the `withdraws` of the host's handler. So cancelled tasks hold up no others, however many there are.
+        """
+        scheduler = self.scheduler
+        if scheduler is None or not self._asked.remembered.concerns(message.id, message.published_us):
+            return False
+        try:
+            task = task_of(message, None)
+        except ValueError:
+            return False  # `handle` rejects it
+        if not self._unstarted.withdrawn(task, us(self._app.clock.now()), scheduler.version):
+            return False
+        scheduler.measured.dropped(task.type, CANCELLED)
+        return True
+
     def expired(self, message: Message) -> None:
         """Take note of a message that expired before the scheduler had it: the `on_expired` of the host's handler."""
         task, scheduler = task_of(message, None), self.scheduler
-        outcome = EXPIRED
+        is_cancelled = self._asked.remembered.concerns(task.id, task.submitted_us)
+        outcome = CANCELLED if is_cancelled else EXPIRED
         if scheduler is not None:
-            outcome = CANCELLED if scheduler.is_cancelled(task) else EXPIRED
             scheduler.measured.dropped(task.type, outcome)
         version = 0 if self._stored is None else self._stored.version
         self._unstarted.expired(task, outcome, us(self._app.clock.now()), version)
@@ -247,8 +276,8 @@ class PoolHost:
             return
         self._is_missing = False
         await self._records.give_up_running(self.name, us(self._app.clock.now()))
-        self._asked = self._cancels.reader(self.name)
-        cancelled = await self._asked.new()
+        self._asked = CancelReader(self._cancels, self.name)
+        await self._asked.begin()
         scheduler = Scheduler(
             self._stored.pool,
             self._app.clock,
@@ -256,8 +285,8 @@ class PoolHost:
             self._on_ended,
             self._stored.version,
             saves=True,
+            cancels=self._asked.remembered,
         )
-        scheduler.cancel(cancelled)
         keeper = UsageKeeper(self._usage, self.name, scheduler.accounts, self._app.clock)
         await keeper.begin()
         keeper.start()
@@ -314,7 +343,8 @@ class PoolHost:
             stored = await self._catalog.get(self.name)
             scheduler.follow(stored.pool, stored.version)
             self._stored = stored
-        scheduler.cancel(await self._asked.new())
+        async for asked in self._asked.new():
+            scheduler.cancel(asked)
         scheduler.sweep()
         self._record_long(scheduler)
         await self._count()

@@ -53,12 +53,17 @@ class Replies:
         """Publish the end of a task that nobody waits for here. If too many such replies wait, this one is not sent."""
         if task.reply_to is None:
             return
-        if len(self._later) >= MOST_LATER:
+        if not self.has_room:
             self._tell(f"{MOST_LATER} of expired tasks do already, so more are not sent")
             return
         self._later.append((task, outcome, error))
         if self._sender is None or self._sender.done():
             self._sender = asyncio.create_task(self._send_later())
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `send_later` sends another reply."""
+        return len(self._later) < MOST_LATER
 
     async def sent(self, within_s: float) -> None:
         """Wait until the postponed replies are sent, or the time is over."""
@@ -129,6 +134,17 @@ class Unstarted:
         await self._replies.send(task, why.outcome, error=str(why))
         if why.outcome != CANCELLED:
             raise errors.Reject(str(why)) from None
+
+    def withdrawn(self, task: Task, now_us: int, version: int) -> bool:
+        """A cancelled task was read, and need not start. Returns at once; False if too much waits to be written.
+
+        The scheduler then drops the task when it comes, which waits until there is room.
+        """
+        if self._ends.is_full or (task.reply_to is not None and not self._replies.has_room):
+            return False
+        self._ends.add(record_of(task, CANCELLED, version, ended_us=now_us, error=CANCELLED))
+        self._replies.send_later(task, CANCELLED, CANCELLED)
+        return True
 
     def expired(self, task: Task, outcome: str, now_us: int, version: int) -> None:
         """EMQ has made a task a dead letter that expired before the scheduler had it. Returns at once.

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from emq.runtime import errors
 from emq.runtime.clock import Clock
@@ -41,6 +41,7 @@ from emq_scheduling.limits.accounts import Accounts, Charge
 from emq_scheduling.model import Pool
 from emq_scheduling.outcomes import Overloaded, ResourceFailed
 from emq_scheduling.pools import rules
+from emq_scheduling.records.cancels import Asked, Remembered, is_concerned
 from emq_scheduling.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -61,12 +62,6 @@ AGAIN_S = 0.1
 """Pause of a topic whose tasks were given back."""
 
 
-MOST_CANCELLED = 200_000
-"""Most ids of cancelled tasks that a host remembers; the oldest are forgotten first."""
-
-CLOCKS_US = 5_000_000
-"""Microseconds by which the clocks of submitters and cancellers may differ."""
-
 NO_TYPE_S = 5.0
 """The same for tasks of a type that the pool does not have now, in seconds."""
 
@@ -86,6 +81,7 @@ class Scheduler:
         on_ended: called with each attempt that ran; it may wait to push back.
         version: of the pool.
         saves: True if a `UsageKeeper` saves what `accounts` count.
+        cancels: those that are remembered.
     """
 
     def __init__(
@@ -97,6 +93,7 @@ class Scheduler:
         version: int = 0,
         *,
         saves: bool = False,
+        cancels: Remembered | None = None,
     ) -> None:
         now = clock.now()
         self.pool = pool
@@ -109,7 +106,7 @@ class Scheduler:
         self.stops = False  # what runs is cancelled
         self.healths: dict[str, Health] = {}
         self.running: Counter[str] = Counter()
-        self.cancelled: dict[str, int] = {}
+        self._cancels = cancels or Remembered()
         self._waiting: dict[Waiting, None] = {}  # two tasks may have the same id
         self._placed_tasks: dict[Charge, tuple[Task, Placement]] = {}
         self._timeouts: dict[Charge, asyncio.Timeout] = {}
@@ -159,20 +156,10 @@ class Scheduler:
                     self.apply(name, Health(), now)
         self._soon()
 
-    def cancel(self, asked: Mapping[str, int]) -> None:
-        """Take these tasks out of the window, and refuse them when they come. Those that run go on.
-
-        Args:
-            asked: when somebody asked for it, by id, in microseconds; a task with the id that is submitted later
-                starts.
-        """
-        if not asked:
-            return
-        self.cancelled.update(asked)
-        while len(self.cancelled) > MOST_CANCELLED:
-            del self.cancelled[next(iter(self.cancelled))]
+    def cancel(self, asked: Asked) -> None:
+        """Take tasks out of the window to which these cancels refer. Those that run go on."""
         for waiting in self._waiting:
-            if waiting.task.id in asked and self.is_cancelled(waiting.task):
+            if is_concerned(asked.get(waiting.task.id), waiting.task.submitted_us):
                 self._drop(waiting, Dropped("cancelled", "cancelled"))
                 self._soon()
 
@@ -274,7 +261,7 @@ class Scheduler:
         """Raise unless the task may wait here."""
         if self._is_closed or not self._owns():
             raise errors.GiveBack("this host does not own the pool", pause_s=AGAIN_S)
-        if self.is_cancelled(task):
+        if self._cancels.concerns(task.id, task.submitted_us):
             raise Dropped("cancelled", "cancelled")
         kind = self.pool.types.get(task.type)
         if kind is None:
@@ -285,11 +272,6 @@ class Scheduler:
             raise NotNow("the hours of its type are over", at - now)
         if task.costs is not None and not self._ever_fits(task):
             raise NotNow("its costs are above what any able resource allows", NO_ROOM_S)
-
-    def is_cancelled(self, task: Task) -> bool:
-        """Return True if somebody has asked to cancel the task since it was submitted."""
-        asked_us = self.cancelled.get(task.id)
-        return asked_us is not None and task.submitted_us <= asked_us + CLOCKS_US
 
     def _ever_fits(self, task: Task) -> bool:
         """Return True if some able resource would take the task with nothing else running; also if none is able now."""

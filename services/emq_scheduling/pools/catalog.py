@@ -166,7 +166,7 @@ class PoolCatalog(schema.Tables):
             )
         body = _encode(pool).decode()
         number = (found or self._last(connection, pool.name)) + 1
-        now_us = self.clock_us(connection)
+        now_us = self.time_us(connection)
         values = {"body": body, "version": number, "changed_us": now_us}
         if found:
             connection.execute(sa.update(_pools).where(*self._is(pool.name)).values(**values))
@@ -186,7 +186,7 @@ class PoolCatalog(schema.Tables):
 
     def _note(self, connection: sa.Connection, name: str, version: int, body: str) -> None:
         own = {"environment": self._environment, "pool": name, "version": version, "body": body}
-        connection.execute(sa.insert(_versions).values(**own, changed_us=self.clock_us(connection)))
+        connection.execute(sa.insert(_versions).values(**own, changed_us=self.time_us(connection)))
 
     def _unknown(self, connection: sa.Connection, name: str) -> errors.UnknownPool:
         query = sa.select(_pools.c.pool).where(_pools.c.environment == self._environment).order_by(_pools.c.pool)

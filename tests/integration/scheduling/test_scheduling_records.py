@@ -15,7 +15,7 @@ from emq.runtime import errors
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.pools.catalog import PoolCatalog
 from emq_scheduling.records import ends, retention
-from emq_scheduling.records.cancels import OVERLAP_US, Cancels
+from emq_scheduling.records.cancels import Cancels
 from emq_scheduling.records.ends import End, EndLog
 from emq_scheduling.records.records import Attempt, Records, TaskStatus
 from emq_scheduling.records.retention import Retention
@@ -221,45 +221,6 @@ async def test_what_ran_on_a_host_that_is_gone_is_noted_as_lost(log: EndLog, rec
 # ------------------------------------------------------------------------------------------------------------ cancels
 
 
-async def test_the_owner_reads_each_request_to_cancel_once(database: Database, environment: str) -> None:
-    cancels = Cancels(database, environment)
-    await cancels.ask("sms", ["a", "b"])
-    await cancels.ask("voice", ["x"])
-    reader = cancels.reader("sms")
-    assert sorted(await reader.new()) == ["a", "b"]
-    assert not await reader.new()
-    await cancels.ask("sms", ["c", "c"])
-    assert list(await reader.new()) == ["c"]
-
-
-async def test_who_asks_again_means_tasks_that_came_meanwhile(
-    database: Database, environment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cancels = Cancels(database, environment)
-    now = [NOW_US]
-    monkeypatch.setattr(database, "clock_us", lambda _: now[0])
-    await cancels.ask("sms", ["a"])
-    reader = cancels.reader("sms")
-    assert await reader.new() == {"a": NOW_US}
-    now[0] += 60_000_000
-    await cancels.ask("sms", ["a"])
-    assert await reader.new() == {"a": NOW_US + 60_000_000}
-
-
-async def test_a_request_that_is_committed_late_is_not_passed_over(
-    database: Database, environment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cancels = Cancels(database, environment)
-    now = [NOW_US]
-    monkeypatch.setattr(database, "clock_us", lambda _: now[0])
-    await cancels.ask("sms", ["first"])
-    reader = cancels.reader("sms")
-    await reader.new()
-    now[0] -= OVERLAP_US // 2
-    await cancels.ask("sms", ["late"])
-    assert list(await reader.new()) == ["late"]
-
-
 async def test_a_cancelled_task_without_records_is_known_as_asked_for(
     database: Database, environment: str, records: Records
 ) -> None:
@@ -305,12 +266,12 @@ async def test_what_is_too_old_goes_and_nothing_else(
     trimmed = Retention(lambda: database, environment, clock, kept_s=100)
     assert await trimmed.trim() == 3 + 2
     assert [each.task for each in await all_of(records)] == ["t3", "t4", "t5"]
-    assert len(await cancels.reader("sms").new()) == 4, "what they are about may wait for longer"
+    assert len(await cancels.latest("sms", 9)) == 4, "what they are about may wait for longer"
     # Version 3 held until version 4 came, which is not too old.
     assert list(await catalog.history("sms")) == [3, 4]
     clock.advance(700)
     await trimmed.trim()
-    assert list(await cancels.reader("sms").new()) == ["c3"]
+    assert list(await cancels.latest("sms", 9)) == ["c3"]
 
 
 async def test_one_host_at_a_time_has_the_turn(database: Database, environment: str) -> None:

@@ -15,10 +15,11 @@ from emq.runtime import errors
 from emq.storage.message import Message
 from emq_scheduling.choice.health import Health
 from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Run
-from emq_scheduling.hosting.scheduler import CLOCKS_US, Scheduler
+from emq_scheduling.hosting.scheduler import Scheduler
 from emq_scheduling.hosting.viewing import Viewer
 from emq_scheduling.model import Hours, Limit, Period, Pool, Resource, TaskType
 from emq_scheduling.outcomes import ResourceFailed
+from emq_scheduling.records.cancels import CLOCKS_US, Remembered
 from emq_scheduling.tasks import NOT_NOW, Task, task_of
 from support.manual_clock import ManualClock
 
@@ -41,7 +42,8 @@ class Bench:
     def __init__(self, pool: Pool, now: float = 1_000.0) -> None:
         self.ended: list[Ended] = []
         self.clock = ManualClock(now)
-        self.scheduler = Scheduler(pool, self.clock, lambda: True, self._on_ended)
+        self.cancels = Remembered()
+        self.scheduler = Scheduler(pool, self.clock, lambda: True, self._on_ended, cancels=self.cancels)
         self.clock.advance(1.0)
 
     async def _on_ended(self, ended: Ended) -> None:
@@ -114,9 +116,9 @@ async def test_a_task_that_comes_after_its_id_was_cancelled_is_another_one() -> 
 
     async with Bench(pool_of()).working() as bench:
         one = task(1)
-        bench.scheduler.cancel({one.id: one.submitted_us - CLOCKS_US - 1})
+        bench.cancels.add({one.id: one.submitted_us - CLOCKS_US - 1})
         assert await bench.scheduler.perform(one, perform) == "done"
-        bench.scheduler.cancel({one.id: one.submitted_us})
+        bench.cancels.add({one.id: one.submitted_us})
         with pytest.raises(Dropped):
             await bench.scheduler.perform(one, perform)
 

@@ -125,7 +125,7 @@ def test_a_waiting_task_is_found_and_cancelled(emq: Shell) -> None:
 
     async def asked() -> list[str]:
         database = await Database.open("sqlite:///emq.db")
-        found = await Cancels(database, "online").reader("sms").new()
+        found = await Cancels(database, "online").latest("sms", 9)
         await database.close()
         return list(found)
 

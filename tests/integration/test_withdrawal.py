@@ -1,0 +1,86 @@
+"""Messages that a handler's `withdraws` ends: they never start, and hold up no others; on every store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+import emq
+from emq_stores.memory import forget
+from support.waiting import until
+
+STORES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster")
+
+
+@pytest.fixture(params=STORES)
+async def app(request: pytest.FixtureRequest, tmp_path: Path, names: str) -> AsyncIterator[emq.App]:
+    urls = {"memory": f"memory://{names}", "sqlite": f"sqlite:///{tmp_path}/store.db"}
+    servers = {"postgresql": "postgres_url", "redis": "redis_url", "redis_cluster": "redis_cluster_url"}
+    url = urls.get(request.param) or request.getfixturevalue(servers[request.param])
+    database = f"sqlite:///{tmp_path}/catalog.db"
+    async with emq.App(url, database=database, options=emq.Settings(checkpoint_s=0.2)) as app:
+        yield app
+
+
+@pytest.fixture
+def names() -> Iterator[str]:
+    """A topic that no other test uses."""
+    name = f"withdrawn{time.time_ns()}"
+    yield name
+    forget(name)
+
+
+async def test_withdrawn_messages_use_up_no_quota_and_never_start(app: emq.App, names: str) -> None:
+    number, begun = 2_000, list[bytes]()
+    told: list[bytes] = []
+    await app.create_topic(names, qps=2)
+
+    async def handle(m: emq.Message) -> None:
+        begun.append(m.payload)
+
+    def withdraws(m: emq.Message) -> bool:
+        told.append(m.payload)
+        return m.payload == b"not wanted"
+
+    app.handler(names, withdraws=withdraws)(handle)
+    await app.publish_many(names, [b"not wanted"] * number, key="k")
+    await app.publish_many(names, [b"not wanted"] * 100, delay_ms=100)
+    await app.publish(names, b"wanted", key="k")
+    await app.publish(names, b"wanted later", delay_ms=200)
+    started = time.monotonic()
+    async with app.running():
+        await until(lambda: len(begun) == 2, 30)
+    assert time.monotonic() - started < 15
+    assert sorted(begun) == [b"wanted", b"wanted later"]
+    assert len(told) == number + 102
+    async with app.running():  # they are gone for good, from queue and lane
+        await app.publish(names, b"last")
+        await until(lambda: begun[-1] == b"last")
+    assert [m for m in told[number + 102 :] if m != b"last"] == []
+    assert [letter.id async for letter in app.dead_letters(names)] == []
+    topic = await app.catalog.get(names)
+    assert sum(lag.unfinished for lag in await app.admin.lag([topic])) == 0
+    assert [(lane.ready, lane.delayed, lane.claimed) for lane in await app.admin.slot_lag([topic])] == [(0, 0, 0)]
+
+
+async def test_a_message_is_kept_if_nobody_can_tell_whether_it_is_withdrawn(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun: list[bytes] = []
+
+    async def handle(m: emq.Message) -> None:
+        begun.append(m.payload)
+
+    def withdraws(m: emq.Message) -> bool:
+        raise ValueError("planted")
+
+    async with emq.App(f"sqlite:///{tmp_path}/emq.db") as app:
+        await app.create_topic("t", qps=100)
+        app.handler("t", withdraws=withdraws)(handle)
+        await app.publish_many("t", [b"x"] * 20)
+        async with app.running():
+            await until(lambda: len(begun) == 20)
+    assert caplog.text.count("`withdraws` of topic 't' failed") == 1
