@@ -246,6 +246,14 @@ class Host:
         group = self.ownership.groups.get(f"{topic}/0")
         return group is not None and not group.stopping and self._clock.now() < self.membership.lease.until
 
+    def holds(self, topic: str) -> bool:
+        """Return True while no other host can have the topic's first group: this host has it, or lets go of it.
+
+        Unlike `owns`, this does not change while the time is unknown for a moment. Once it is False, another host may
+        have begun again what was in flight here.
+        """
+        return f"{topic}/0" in self.ownership.groups and self._clock.now() < self.membership.lease.granted_until
+
     def epoch_of(self, topic: str) -> int | None:
         """Return the epoch under which this host has the topic's first group; None if not, or while it lets go of it.
 

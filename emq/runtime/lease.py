@@ -20,6 +20,7 @@ class Lease:
     Attributes:
         until: from then on, the host claims and starts nothing; in seconds of the host's clock, which goes on while the
             process is stopped or the machine suspended.
+        granted_until: no other host gets the host's groups before then; not before `until`.
         suspended: True while the cluster does not answer.
         on_renewed: called after each change of the lease.
     """
@@ -28,13 +29,13 @@ class Lease:
         self.until = until
         self.suspended = False
         self.on_renewed: list[Callable[[], None]] = []
-        self._granted_until = until
+        self.granted_until = until
         self._sure_until = math.inf
         self._renewed = asyncio.Event()
 
     def renew(self, until: float) -> None:
         """Allow claims and starts until then. Never shortens the lease."""
-        self._granted_until = max(self._granted_until, until)
+        self.granted_until = max(self.granted_until, until)
         self.suspended = False
         self._changed()
 
@@ -45,7 +46,7 @@ class Lease:
     def end(self) -> None:
         """End the lease at once: the host claims and starts nothing more until `renew`."""
         self.suspend()
-        self._granted_until = self.until = 0.0
+        self.granted_until = self.until = 0.0
 
     def sure(self, until: float) -> None:
         """Set the time until which the host's clock is exact enough; 0 if it is not."""
@@ -54,12 +55,12 @@ class Lease:
 
     def shift(self, by_s: float) -> None:
         """Move the lease's end with a correction of the host's clock, so that it stays the same moment."""
-        if self._granted_until > 0:
-            self._granted_until += by_s
+        if self.granted_until > 0:
+            self.granted_until += by_s
         self._changed()
 
     def _changed(self) -> None:
-        self.until = min(self._granted_until, self._sure_until)
+        self.until = min(self.granted_until, self._sure_until)
         self._renewed.set()
         for renewed in self.on_renewed:
             renewed()

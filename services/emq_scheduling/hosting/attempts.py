@@ -11,7 +11,7 @@ from emq.runtime import errors
 from emq_scheduling.limits.accounts import Charge
 from emq_scheduling.model import Costs
 from emq_scheduling.outcomes import Overloaded, ResourceFailed
-from emq_scheduling.records.ends import End, us
+from emq_scheduling.records.ends import LOST, End, us
 from emq_scheduling.tasks import NOT_NOW, Task
 
 
@@ -25,6 +25,11 @@ class NotNow(errors.Retry):
 
 class Stopped(errors.GiveBack):
     """The host cancelled the task, since it lets go of the pool; the next owner runs it again, uncounted."""
+
+
+class Lost(Stopped):
+    """The host could not keep the pool while the task ran. Another one may have done the task, so its end is unknown
+    here, whatever the performer returned."""
 
 
 class Dropped(Exception):
@@ -115,7 +120,7 @@ class Ended(NamedTuple):
     Attributes:
         at: when it ended, in seconds since the epoch.
         outcome: "done"; "failed" (it is tried again), "dead" (it is not), "moved" (it goes to another resource at
-            once), "stopped" (the host stopped, and another one tries it again).
+            once), "stopped" (the host stopped, and another one tries it again), "lost" (see `Lost`).
         error: of an attempt that is not done.
         actual: units that it used, as reported.
         result: the performer's return value.
@@ -134,6 +139,8 @@ def outcome_of(failure: BaseException | None, attempt: int, max_attempts: int | 
     """Return the outcome and the error of an attempt; see `Ended`."""
     if failure is None:
         return "done", None
+    if isinstance(failure, Lost):
+        return LOST, "the host lost the pool while it ran"
     if isinstance(failure, asyncio.CancelledError | Stopped):
         return "stopped", "the host stopped"
     if isinstance(failure, Overloaded | ResourceFailed):

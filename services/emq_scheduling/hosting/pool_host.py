@@ -282,6 +282,7 @@ class PoolHost:
             self._stored.pool,
             self._app.clock,
             lambda: self._app.epoch_of(self.name) == epoch and self._app.owns(self.name),
+            self._is_here,
             self._on_ended,
             self._stored.version,
             saves=True,
@@ -327,7 +328,7 @@ class PoolHost:
     def _is_here(self) -> bool:
         """Return whether no other host can have the pool: this host has it, or it was deleted."""
         host = self._app.host
-        return self._is_missing or (host is not None and f"{self.name}/0" in host.ownership.groups)
+        return self._is_missing or (host is not None and host.holds(self.name))
 
     async def _tick(self, scheduler: Scheduler) -> None:
         assert self._stored is not None

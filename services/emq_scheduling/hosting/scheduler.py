@@ -26,6 +26,7 @@ from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.hosting.attempts import (
     Dropped,
     Ended,
+    Lost,
     NotNow,
     Performer,
     Placement,
@@ -77,7 +78,8 @@ class Scheduler:
     """The waiting and running tasks of one pool on this host.
 
     Args:
-        owns: returns whether this host owns the pool now.
+        owns: returns whether this host owns the pool now, and may start tasks.
+        holds: returns whether no other host can have the pool now.
         on_ended: called with each attempt that ran; it may wait to push back.
         version: of the pool.
         saves: True if a `UsageKeeper` saves what `accounts` count.
@@ -89,6 +91,7 @@ class Scheduler:
         pool: Pool,
         clock: Clock,
         owns: Callable[[], bool],
+        holds: Callable[[], bool],
         on_ended: Callable[[Ended], Awaitable[None]],
         version: int = 0,
         *,
@@ -110,9 +113,12 @@ class Scheduler:
         self._waiting: dict[Waiting, None] = {}  # two tasks may have the same id
         self._placed_tasks: dict[Charge, tuple[Task, Placement]] = {}
         self._timeouts: dict[Charge, asyncio.Timeout] = {}
+        self._stopped: set[Charge] = set()  # what this host has cancelled
         self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
         self._clock = clock
         self._owns = owns
+        self._holds = holds
+        self._held_at = now
         self._on_ended = on_ended
         self._is_due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -212,16 +218,19 @@ class Scheduler:
     def close(self) -> None:
         """Give all waiting tasks back, and start nothing more."""
         self._is_closed = True
-        for handle in (self._timer, self._look):
-            if handle is not None:
-                handle.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._give_back()
 
     def stop(self) -> None:
         """Cancel running tasks, so that another host runs them again; after `close`."""
         self.stops = True
-        for timeout in self._timeouts.values():
+        self._cancel_running()
+
+    def _cancel_running(self) -> None:
+        for charge, timeout in self._timeouts.items():
             if not timeout.expired():
+                self._stopped.add(charge)
                 timeout.reschedule(asyncio.get_running_loop().time())
 
     @property
@@ -299,10 +308,14 @@ class Scheduler:
             async with timeout:
                 result = await performer(task, run)
         except BaseException as exc:
-            is_stopped = self.stops and timeout.expired() and isinstance(exc, TimeoutError)
+            is_stopped = placement.charge in self._stopped and isinstance(exc, TimeoutError)
             failure = Stopped("the host lets go of the pool", pause_s=AGAIN_S) if is_stopped else told_by(exc)
         del self._timeouts[placement.charge]
-        now = self._clock.now()
+        self._stopped.discard(placement.charge)
+        now = at = self._clock.now()
+        if not self._holds() and not isinstance(failure, asyncio.CancelledError):
+            failure, result = Lost("the host has lost the pool", pause_s=AGAIN_S), None
+            at = max(placement.at, self._held_at)
         self._left(placement.resource)
         self._placed_tasks.pop(placement.charge, None)
         actual = dict(run.actual)  # further reports of the performer come too late
@@ -312,7 +325,7 @@ class Scheduler:
         self._note_health(task.type, placement, failure, now)
         self.matching.freed(placement.resource, is_refund=bool(actual))
         self._soon()
-        await self._on_ended(Ended(task, placement, now, outcome, error, actual, result))
+        await self._on_ended(Ended(task, placement, at, outcome, error, actual, result))
         if failure is not None:
             raise failure
         return result
@@ -390,6 +403,7 @@ class Scheduler:
                 future.set_exception(exc)
             return
         self.measured.started(task, start.resource, now)
+        self._look_again()
         future.set_result(placement)
 
     def _sleep_until(self, at: float, now: float) -> None:
@@ -407,15 +421,19 @@ class Scheduler:
         self._match()
 
     def _look_again(self) -> None:
-        """Look from time to time whether the host still owns the pool, as long as tasks wait."""
-        if self._look is None and not self._is_closed:
+        """Look from time to time whether the host still owns the pool, as long as tasks wait or run."""
+        if self._look is None:
             self._look = asyncio.get_running_loop().call_later(LOOK_S, self._looked)
 
     def _looked(self) -> None:
         self._look = None
         if not self._owns():
             self._give_back()
-        elif self.matching.window.count:
+        if not self._holds():
+            self._cancel_running()  # another host may run these tasks now
+        else:
+            self._held_at = self._clock.now()
+        if self.matching.window.count or self.running:
             self._look_again()
 
     def _give_back(self) -> None:

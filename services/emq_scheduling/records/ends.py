@@ -55,8 +55,9 @@ COLUMNS = (
 _LATER = ("ended_us", "outcome", "actual", "error", "result")
 _SAVE = """INSERT INTO emq_scheduling_tasks ({}) VALUES ({})
 ON CONFLICT (environment, pool, started_us, task, attempt, resource)
-DO UPDATE SET {} WHERE excluded.outcome <> 'running'"""
-"""A repeated write changes nothing, and the record of a running attempt never replaces that of its end."""
+DO UPDATE SET {} WHERE emq_scheduling_tasks.outcome = 'running'"""
+"""The record of an end replaces that of the running attempt, and nothing else. So a repeated write changes nothing, and
+neither does a host that goes on after another one has noted its attempts as lost."""
 
 
 class End(msgspec.Struct, gc=False):

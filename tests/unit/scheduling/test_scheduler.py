@@ -14,7 +14,7 @@ import pytest
 from emq.runtime import errors
 from emq.storage.message import Message
 from emq_scheduling.choice.health import Health
-from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Run
+from emq_scheduling.hosting.attempts import Dropped, Ended, Lost, NotNow, Run
 from emq_scheduling.hosting.scheduler import Scheduler
 from emq_scheduling.hosting.viewing import Viewer
 from emq_scheduling.model import Hours, Limit, Period, Pool, Resource, TaskType
@@ -43,7 +43,10 @@ class Bench:
         self.ended: list[Ended] = []
         self.clock = ManualClock(now)
         self.cancels = Remembered()
-        self.scheduler = Scheduler(pool, self.clock, lambda: True, self._on_ended, cancels=self.cancels)
+        self.is_held = True
+        self.scheduler = Scheduler(
+            pool, self.clock, lambda: self.is_held, lambda: self.is_held, self._on_ended, cancels=self.cancels
+        )
         self.clock.advance(1.0)
 
     async def _on_ended(self, ended: Ended) -> None:
@@ -95,6 +98,45 @@ async def test_a_task_that_its_host_stops_is_not_a_failed_attempt() -> None:
         with pytest.raises(asyncio.CancelledError):
             await running
         assert [ended.outcome for ended in bench.ended] == ["stopped"]
+
+
+@pytest.mark.parametrize("ends", ["returns", "fails"])
+async def test_the_end_of_a_call_after_the_hosts_lease_is_refused(ends: str) -> None:
+    async def perform(one: Task, run: Run) -> str:
+        bench.clock.advance(5.0)  # as while the process is stopped
+        bench.is_held = False
+        if ends == "fails":
+            raise ValueError("the line was busy")
+        return "done"
+
+    async with Bench(pool_of()).working() as bench:
+        with pytest.raises(Lost):
+            await bench.scheduler.perform(task(1), perform)
+        [ended] = bench.ended
+        assert (ended.outcome, ended.result, ended.at) == ("lost", None, ended.placement.at)
+
+
+async def test_calls_are_cancelled_at_the_end_of_the_hosts_lease_and_may_run_again_under_the_next_one() -> None:
+    took: list[str] = []
+
+    async def perform(one: Task, run: Run) -> str:
+        try:
+            await asyncio.sleep(0.0 if len(took) == 1 else 30.0)
+        finally:
+            took.append(one.id)
+        return "done"
+
+    async with Bench(pool_of(timeout_s=0.4)).working() as bench:
+        running = asyncio.create_task(bench.scheduler.perform(task(1), perform))
+        await rest()
+        bench.is_held = False
+        with pytest.raises(Lost):
+            await asyncio.wait_for(running, 0.3)
+        bench.is_held = True
+        assert await bench.scheduler.perform(task(1), perform) == "done"
+        with pytest.raises(TimeoutError):  # of its type: a failed attempt as before
+            await bench.scheduler.perform(task(2), perform)
+        assert [ended.outcome for ended in bench.ended] == ["lost", "done", "failed"]
 
 
 async def test_what_a_performer_tells_after_its_end_changes_nothing() -> None:
