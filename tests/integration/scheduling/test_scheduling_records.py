@@ -103,6 +103,13 @@ async def test_writing_a_record_again_changes_nothing(log: EndLog, records: Reco
     assert (found.outcome, found.ended_us) == ("done", found.started_us + 500_000)
 
 
+async def test_a_host_that_goes_on_does_not_replace_what_its_successor_noted(log: EndLog, records: Records) -> None:
+    await written(log, end(outcome=ends.RUNNING))
+    await records.give_up_running("sms", NOW_US + 9)
+    await written(log, end())
+    assert [(each.outcome, each.ended_us) for each in await all_of(records)] == [("lost", NOW_US + 9)]
+
+
 async def test_a_record_that_no_table_takes_keeps_no_other_out(
     log: EndLog, records: Records, caplog: pytest.LogCaptureFixture
 ) -> None:
