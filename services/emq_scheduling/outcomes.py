@@ -9,7 +9,8 @@ from __future__ import annotations
 class Overloaded(Exception):
     """Raised by a performer: the resource asks for less, as with the answer 429. The task goes to another resource.
 
-    The attempt does not count. The resource gets less for a while.
+    The attempt does not count. The resource gets less for a while. A resource with `adapts` off does not, so there the
+    attempt counts as failed.
 
     Args:
         reason: in words for an operator.
@@ -25,7 +26,8 @@ class Overloaded(Exception):
 class ResourceFailed(Exception):
     """Raised by a performer: the resource is out of order, and did nothing. The task goes to another resource.
 
-    The attempt does not count. The resource is closed at once, and probed by single tasks later.
+    The attempt does not count. The resource is closed at once, and probed by single tasks later. A resource with
+    `adapts` off is not, so there the attempt counts as failed.
     """
 
     def __init__(self, reason: str = "the resource is out of order") -> None:

@@ -161,13 +161,19 @@ def describe(failure: BaseException | None) -> str:
         return f"{type(failure).__name__}, which cannot tell its text"
 
 
-def told_by(failure: BaseException) -> BaseException:
-    """Return a performer's error; as a failed attempt, unless the host stops it or Python is interrupted."""
+def told_by(failure: BaseException, *, may_be_stopped: bool) -> BaseException:
+    """Return a performer's error; as a failed attempt, unless the host stops it or Python is interrupted.
+
+    Args:
+        may_be_stopped: the host may have cancelled the performer; otherwise this has cancelled itself or its task.
+    """
     if isinstance(failure, Exception | KeyboardInterrupt):
         return failure
     task = asyncio.current_task()
-    if isinstance(failure, asyncio.CancelledError) and task is not None and task.cancelling():
-        return failure
+    while isinstance(failure, asyncio.CancelledError) and task is not None and task.cancelling():
+        if may_be_stopped:
+            return failure
+        task.uncancel()
     failed = RuntimeError(f"the performer raised {describe(failure)}")
     failed.__cause__ = failure
     return failed

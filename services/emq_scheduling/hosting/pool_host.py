@@ -125,7 +125,7 @@ class PoolHost:
         await self._ends.room()
         try:
             await self._look_for_cancel(task)
-            result = await scheduler.perform(task, performer)
+            result = await scheduler.perform(task, performer, message.attempt - task.attempt)
         except Dropped as exc:
             await self._dropped(task, exc, scheduler)
         except errors.GiveBack:

@@ -57,7 +57,7 @@ EARLY_S = 0.0005
 """The event loop's timers may be early by about this, in seconds."""
 
 MOVES = 20
-"""Overloaded or failed resources after which a task is tried again later."""
+"""Resources that send a task away before it is tried again later; it is also, when one has sent it away twice."""
 
 AGAIN_S = 0.1
 """Pause of a topic whose tasks were given back."""
@@ -71,7 +71,8 @@ NO_ROOM_S = 60.0
 """Seconds after which a task comes back whose costs are above every limit now."""
 
 MOVED_S = 1.0
-"""Seconds after which a task comes back that `MOVES` resources did not take."""
+MOST_MOVED_S = 60.0
+"""Least and most seconds after which a task comes back that no resource took; twice as long each time."""
 
 
 class Scheduler:
@@ -128,8 +129,11 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------------------- what hosts call
 
-    async def perform(self, task: Task, performer: Performer) -> object:
+    async def perform(self, task: Task, performer: Performer, returned: int = 0) -> object:
         """Wait for a resource, run the task on it, and return the performer's result.
+
+        Args:
+            returned: how often the task has come back without an attempt that counts.
 
         Raises:
             GiveBack: the host lets go of the pool; another one will deliver the task.
@@ -138,13 +142,18 @@ class Scheduler:
             Exception: of the performer, when the attempt failed.
         """
         self._check(task, self._clock.now())
-        for _ in range(MOVES):
+        tried: set[str] = set()
+        while len(tried) < MOVES:
             placement = await self._placed(task)
             try:
                 return await self._run(task, placement, performer)
             except (Overloaded, ResourceFailed) as exc:
                 log.debug("task %s leaves resource %s: %s", task.id, placement.resource, exc)
-        raise NotNow(f"{MOVES} resources were overloaded or out of order one after another", MOVED_S)
+            if placement.resource in tried:
+                break
+            tried.add(placement.resource)
+        names = ", ".join(sorted(tried)[:4])
+        raise NotNow(f"overloaded or out of order: {names}", min(MOST_MOVED_S, MOVED_S * 2.0 ** min(returned, 10)))
 
     def follow(self, pool: Pool, version: int) -> None:
         """Take over a changed pool; waiting and running tasks go on."""
@@ -309,7 +318,12 @@ class Scheduler:
                 result = await performer(task, run)
         except BaseException as exc:
             is_stopped = placement.charge in self._stopped and isinstance(exc, TimeoutError)
-            failure = Stopped("the host lets go of the pool", pause_s=AGAIN_S) if is_stopped else told_by(exc)
+            failure = told_by(exc, may_be_stopped=not self._owns())
+            if is_stopped:
+                failure = Stopped("the host lets go of the pool", pause_s=AGAIN_S)
+            elif isinstance(failure, Overloaded | ResourceFailed) and resource is not None and not resource.adapts:
+                # Nothing keeps the task from this resource, so the attempt counts.
+                failure = errors.Retry(failure.reason, after_s=getattr(failure, "after_s", None), at_least=True)
         del self._timeouts[placement.charge]
         self._stopped.discard(placement.charge)
         now = at = self._clock.now()

@@ -15,7 +15,7 @@ import pytest
 
 import emq
 from emq.runtime import errors
-from emq_scheduling import Limit, Pool, Resource, Run, Scheduling, Task, TaskType
+from emq_scheduling import Limit, Overloaded, Pool, Resource, ResourceFailed, Run, Scheduling, Task, TaskType
 from support.waiting import until
 
 LIMIT = (Limit("requests", 20, "second"), Limit("tokens", 1000, "second"))
@@ -38,6 +38,9 @@ class Place:
         if task.id in self.fails:
             raise self.fails[task.id]
         if task.payload == b"slow":
+            await asyncio.sleep(2.0)
+        if task.payload == b"cancels" and (current := asyncio.current_task()) is not None:
+            current.cancel()
             await asyncio.sleep(2.0)
         return self.results.get(task.id, {"sent": task.payload.decode()})
 
@@ -94,6 +97,23 @@ async def test_done_and_dead_tasks_are_recorded_replied_and_logged(
         await until(lambda: sum("message bad failed" in line for line in caplog.messages) == 3)
         last = [line for line in caplog.messages if "message bad failed" in line][-1]
         assert "attempt 3 of 3: ValueError: no such number; it is a dead letter now, after its last attempt" in last
+
+
+async def test_a_performer_that_always_gives_up_is_called_as_often_as_its_type_says(tmp_path: Path) -> None:
+    async with at_rest(tmp_path, t=TaskType(max_attempts=2, backoff_s=(0.05,))) as made:
+        stored = await made.scheduling.pools.get("p")
+        stubborn = msgspec.structs.replace(stored.pool.resources["r"], adapts=False)
+        await made.scheduling.pools.put(msgspec.structs.replace(stored.pool, resources={"r": stubborn}))
+        made.fails = {"busy": Overloaded("429"), "broken": ResourceFailed("no route")}
+        async with made.app.running():
+            for name in ("busy", "broken", "cancels"):
+                await made.scheduling.submit("p", "t", name.encode(), task_id=name, reply_to="replies")
+            errors_ = {name: (await made.reply(name))["error"] for name in ("busy", "broken", "cancels")}
+            ends = [(await made.scheduling.result("p", name)).attempts for name in errors_]
+    assert Counter(made.attempts) == {(name, attempt): 1 for name in errors_ for attempt in (1, 2)}
+    assert [[each.outcome for each in attempts] for attempts in ends] == [["failed", "dead"]] * 3
+    assert errors_["busy"] == "429"
+    assert "CancelledError" in errors_["cancels"]
 
 
 async def test_a_dead_task_that_is_replayed_begins_again(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from emq_scheduling.hosting.attempts import Dropped, Ended, Lost, NotNow, Run
 from emq_scheduling.hosting.scheduler import Scheduler
 from emq_scheduling.hosting.viewing import Viewer
 from emq_scheduling.model import Hours, Limit, Period, Pool, Resource, TaskType
-from emq_scheduling.outcomes import ResourceFailed
+from emq_scheduling.outcomes import Overloaded, ResourceFailed
 from emq_scheduling.records.cancels import CLOCKS_US, Remembered
 from emq_scheduling.tasks import NOT_NOW, Task, task_of
 from support.manual_clock import ManualClock
@@ -94,10 +94,25 @@ async def test_a_task_that_its_host_stops_is_not_a_failed_attempt() -> None:
     async with Bench(pool_of()).working() as bench:
         running = asyncio.create_task(bench.scheduler.perform(task(1), perform))
         await rest()
+        bench.is_held = False
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
         assert [ended.outcome for ended in bench.ended] == ["stopped"]
+
+
+async def test_a_performer_that_cancels_its_own_task_has_failed() -> None:
+    async def perform(one: Task, run: Run) -> None:
+        current = asyncio.current_task()
+        assert current is not None
+        current.cancel()
+        await asyncio.sleep(100)
+
+    async with Bench(pool_of()).working() as bench:
+        running = asyncio.create_task(bench.scheduler.perform(task(1), perform))
+        with pytest.raises(RuntimeError, match="the performer raised CancelledError"):
+            await running
+        assert [ended.outcome for ended in bench.ended] == ["failed"]
 
 
 @pytest.mark.parametrize("ends", ["returns", "fails"])
@@ -290,8 +305,47 @@ async def test_a_resource_that_no_longer_adapts_gets_all_of_its_limits_at_once()
         scheduler.follow(unwell(msgspec.structs.replace(resource, adapts=False)), 2)
         assert scheduler.closed(now) == {}
         assert scheduler.accounts.factor("r") == 1
-        with pytest.raises(NotNow):  # it waited, and tried again and again
+        with pytest.raises(errors.Retry, match="no route") as found:
             await asyncio.wait_for(waiting, 5)
+        assert not isinstance(found.value, NotNow), "the attempt counts, since nothing keeps the task from the resource"
+
+
+@pytest.mark.parametrize("raised", [Overloaded("429", after_s=7.0), ResourceFailed("no route")])
+async def test_what_a_resource_that_does_not_adapt_tells_is_a_failed_attempt(raised: Exception) -> None:
+    calls: list[int] = []
+
+    async def perform(one: Task, run: Run) -> None:
+        calls.append(one.attempt)
+        raise raised
+
+    async with Bench(pool_of(max_attempts=2)).working() as bench:
+        for attempt in (1, 2):
+            with pytest.raises(errors.Retry) as found:
+                await bench.scheduler.perform(task(1, attempt=attempt), perform)
+            assert found.value.after_s == getattr(raised, "after_s", None)
+        assert calls == [1, 2]
+        assert [ended.outcome for ended in bench.ended] == ["failed", "dead"]
+
+
+async def test_a_task_that_resources_send_away_comes_back_later_each_time() -> None:
+    calls: list[str] = []
+
+    async def perform(one: Task, run: Run) -> None:
+        calls.append(run.resource)
+        raise Overloaded("429")
+
+    limits = (Limit("requests", 100.0, "second"),)
+    resources = {name: Resource(limits=limits, takes={"work": {}}) for name in "ab"}
+    pool = Pool("p", resources=resources, types={"work": TaskType()})
+    async with Bench(pool, 1_000.1).working() as bench:
+        waits = []
+        for returned in (0, 1, 3, 100):
+            with pytest.raises(NotNow, match="overloaded or out of order: a") as found:
+                await bench.scheduler.perform(task(1), perform, returned)
+            waits.append(found.value.after_s)
+            bench.clock.advance(1.0)
+        assert waits == [1.0, 2.0, 8.0, 60.0]
+        assert len(calls) <= 4 * 3
 
 
 async def test_a_resource_without_limits_goes_on_when_the_tasks_end_that_its_health_allows() -> None:
