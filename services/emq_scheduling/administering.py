@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from emq.runtime import errors, plurals
 from emq_scheduling import topics
 from emq_scheduling.limits.usage_keeper import UsageTable
-from emq_scheduling.pools.catalog import PoolCatalog
+from emq_scheduling.pools.catalog import Also, PoolCatalog
 from emq_scheduling.records.snapshots import Snapshots
 
 if TYPE_CHECKING:
@@ -30,13 +30,20 @@ async def waiting(app: App, pool: str) -> dict[str, int]:
     return {kind: n for kind, n in found.items() if n}
 
 
-async def delete(app: App, name: str, *, force: bool = False) -> int:
+async def delete(
+    app: App, name: str, version: int | None = None, *, force: bool = False, also: Also | None = None
+) -> int:
     """Delete a pool, with the topics in which its tasks wait; return how many tasks went with it.
 
     Its records stay until they are too old.
 
+    Args:
+        version, also: as for `PoolCatalog.delete`.
+        force: also if tasks of it wait or run.
+
     Raises:
         UnknownPool: there is no such pool.
+        ChangedMeanwhile: the pool has another version; read it again.
         TasksWaiting: tasks of it wait or run, and `force` is not set. The pool is as it was.
     """
     catalog = PoolCatalog(app.database, app.settings.environment)
@@ -44,7 +51,7 @@ async def delete(app: App, name: str, *, force: bool = False) -> int:
     counts = await waiting(app, name)
     if counts and not force:
         raise refused(name, counts)
-    await catalog.delete(name)  # so that nothing more is submitted
+    await catalog.delete(name, version, also=also)  # so that nothing more is submitted
     deleted = 0
     try:
         for topic in await _topics(app, name):

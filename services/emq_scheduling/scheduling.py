@@ -145,7 +145,7 @@ class Scheduling:
         *,
         tenant: str = "",
         key: str | None = None,
-        task_id: str | None = None,
+        id: str | None = None,
         deadline_s: float | None = None,
         zone: str | None = None,
         costs: Costs | None = None,
@@ -157,7 +157,7 @@ class Scheduling:
         Args:
             tenant: tenants with waiting tasks share the resources by their weights; empty for none.
             key: tasks of one type, tenant and key run one at a time, in order.
-            task_id: an id of the caller's; None for a new one.
+            id: an id of the caller's; None for a new one.
             deadline_s: seconds within which the task must be done, instead of the type's `longest_wait_s`.
             zone: the recipient's time zone, by which the hours of the type count.
             costs: units by limit name that it is charged at its start, instead of those of its type.
@@ -168,9 +168,9 @@ class Scheduling:
             TaskRefused: the pool cannot do the task, or not in time; `code` and the text say why. Nothing is stored.
             UnknownPool: there is no such pool.
             InvalidMessage, InvalidPool: an argument is out of range.
-            OutcomeUnknown: it may be stored; submit it again with the same `task_id`.
+            OutcomeUnknown: it may be stored; submit it again with the same `id`.
         """
-        given = Submission(task_type, payload, tenant, key, task_id, deadline_s, zone, costs, keep, reply_to)
+        given = Submission(task_type, payload, tenant, key, id, deadline_s, zone, costs, keep, reply_to)
         try:
             return await self._submitter(pool).submit_one(given)
         except errors.UnknownPool:
@@ -195,7 +195,7 @@ class Scheduling:
         given.check_ids(ids)
         await Cancels(self._app.database, self._app.settings.environment).ask(pool, ids)
 
-    async def status(self, pool: str, task_id: str, *, task_type: str = "", tenant: str = "") -> TaskStatus:
+    async def status(self, pool: str, id: str, *, task_type: str = "", tenant: str = "") -> TaskStatus:
         """Return the status of a task, also if it has not started.
 
         A waiting task is found for 10 minutes after `submit`; then only among the first 10,000
@@ -210,14 +210,14 @@ class Scheduling:
             UnknownPool: it has no record, and there is no such pool.
             InvalidMessage, InvalidPool: an id or a name cannot be that of a task, type or tenant.
         """
-        given.check_ids((task_id,))
+        given.check_ids((id,))
         given.check_texts(task_type, tenant)
-        return await finding.status(self._app, pool, task_id, task_type, tenant)
+        return await finding.status(self._app, pool, id, task_type, tenant)
 
     async def result(
         self,
         pool: str,
-        task_id: str,
+        id: str,
         *,
         task_type: str = "",
         tenant: str = "",
@@ -232,12 +232,12 @@ class Scheduling:
         Raises:
             TimeoutError: it has not ended in time; it goes on.
         """
-        given.check_ids((task_id,))
+        given.check_ids((id,))
         given.check_texts(task_type, tenant)
         records = Records(self._app.database, self._app.settings.environment)
         async with asyncio.timeout(timeout_s):
             while True:
-                status = await records.find(pool, task_id, task_type, tenant)
+                status = await records.find(pool, id, task_type, tenant)
                 if status is not None and status.state in ("done", "dead", "expired", "cancelled"):
                     return status
                 await asyncio.sleep(poll_s)

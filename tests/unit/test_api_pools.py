@@ -145,12 +145,15 @@ async def test_lists_go_on_at_their_cursor_and_say_how_each_pool_does(api: Api) 
 
 
 async def test_a_pool_with_waiting_tasks_is_deleted_by_force_only(api: Api) -> None:
-    await api("POST", f"{SMS}/tasks", {"type": "marketing", "payload": {}})
+    await api("POST", f"{SMS}/tasks", {"type": "marketing", "id": "mine", "payload": {}})
     problem = await api("DELETE", SMS, status=409)
-    assert (problem["code"], "has 1 task not done" in problem["detail"]) == ("tasks_waiting", True)
+    assert problem["code"] == "tasks_waiting"
+    assert "1 task of pool 'sms' waits or runs (marketing 1)" in problem["detail"]
+    assert (await api("GET", f"{SMS}/tasks/mine"))["state"] == "waiting"
     await api("DELETE", f"{SMS}?force=true", status=204)
     assert (await api("GET", SMS, status=404))["code"] == "unknown_pool"
     assert (await api("PUT", SMS, POOL, status=201))["version"] == 3, "versions go on after a deletion"
+    assert (await api("GET", f"{SMS}/tasks/mine", status=404))["code"] == "unknown_task", "it has gone with its pool"
 
 
 # ------------------------------------------------------------------------------------------------------------ entries

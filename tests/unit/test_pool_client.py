@@ -52,7 +52,7 @@ async def test_pools_and_entries_are_changed_by_their_version(service: Service) 
         await pools.put_pool({"name": "calls"})
         assert [each.name async for each in pools.all(pools.pools, limit=1)] == ["calls", "sms"]
         await pools.submit("sms", "marketing", 1)
-        with pytest.raises(ApiError, match="not done"):
+        with pytest.raises(ApiError, match="1 task of pool 'sms' waits or runs"):
             await pools.delete_pool("sms")
         await pools.delete_pool("sms", force=True)
 

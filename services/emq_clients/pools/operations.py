@@ -57,7 +57,7 @@ def pools(**paging: Unpack[Paging]) -> Request[Page[answers.PoolSummary]]:
 
 
 def delete_pool(pool: str, *, force: bool | None = None, version: int | None = None) -> Request[None]:
-    """Delete a pool; with `force` also if tasks are not done. It is sent once: a repeat would find no pool."""
+    """Delete a pool; with `force` also its tasks that are not done. It is sent once: a repeat would find no pool."""
     where = path("pools", pool, force="true" if force else None)
     return Request("DELETE", where, type(None), headers=match(version), repeatable=False)
 

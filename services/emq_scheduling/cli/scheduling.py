@@ -182,7 +182,7 @@ async def submit(
     payload: Annotated[str, typer.Argument(metavar="PAYLOAD", help="Text for the performer.", show_default=False)],
     tenant: Annotated[str, typer.Option(help="Tenants share the resources by their weights.")] = "",
     key: Annotated[str | None, typer.Option(help="Tasks of one key run one at a time, in order.")] = None,
-    task_id: Annotated[str | None, typer.Option("--id", help="An id of your own.")] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="An id of your own.")] = None,
     deadline: Annotated[
         str | None, typer.Option(metavar="SPAN", help=f"Refuse it if it would be done later: {times.SPANS}.")
     ] = None,
@@ -210,7 +210,7 @@ async def submit(
             payload,
             tenant=tenant,
             key=key,
-            task_id=task_id,
+            id=id_,
             deadline_s=deadline_s,
             zone=zone,
             costs=costs,

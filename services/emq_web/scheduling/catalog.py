@@ -143,7 +143,7 @@ async def get_pool(of: access.PoolReader, response: fastapi.Response) -> answers
 async def delete_pool(
     of: access.PoolAdmin,
     version: versions.Version,
-    force: Annotated[bool, fastapi.Query(description="also if tasks wait; they wait on")] = False,
+    force: Annotated[bool, fastapi.Query(description="also if tasks wait or run; they go, too")] = False,
 ) -> None:
-    """Delete a pool. Tasks that wait are not lost: they go on if a pool of the name is created again."""
+    """Delete a pool, with its tasks that are not done."""
     await of.desk.delete(of.pool, version, of.caller.actor, force=force)

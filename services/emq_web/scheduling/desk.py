@@ -130,26 +130,24 @@ class PoolDesk:
         raise errors.ChangedMeanwhile(f"pool {name!r} was changed by others {TRIES} times meanwhile; try again")
 
     async def delete(self, name: str, version: int | None, actor: str, *, force: bool) -> None:
-        """Delete a pool. Tasks that wait stay in their topics, and go on if a pool of the name is created.
+        """Delete a pool, with its tasks that are not done.
 
         Raises:
             UnknownPool: there is no such pool.
-            TasksWaiting: tasks wait, and `force` is False.
+            TasksWaiting: tasks wait or run, and `force` is False.
             Problem: the pool has another version.
         """
         found = await self.catalog.get(name)
         if version is not None and version != found.version:
             raise _other_version(name, version, found.version)
-        if not force and (n := sum((await administering.waiting(self._parts.app, name)).values())):
-            raise errors.TasksWaiting(
-                f"pool {name!r} has {plurals.count(n, 'task')} not done; let them end, or delete it with force=true: "
-                "they wait then until a pool of this name is created"
-            )
+
+        def audited(connection: sa.Connection) -> None:
+            self._parts.audit(connection, actor, "pool.deleted", name)
+
         try:
-            await self.catalog.delete(name, version, also=lambda c: self._parts.audit(c, actor, "pool.deleted", name))
+            await administering.delete(self._parts.app, name, version, force=force, also=audited)
         except errors.ChangedMeanwhile as exc:
             raise Problem(412, "other_version", str(exc)) from None
-        await administering.forget(self._parts.app, name)
 
     async def _found(self, name: str) -> Stored | None:
         try:

@@ -99,12 +99,12 @@ async def test_an_earlier_task_that_waits_for_its_hours_is_seen(scheduling: Sche
 
 
 async def test_looking_for_a_task_stores_nothing(scheduling: Scheduling) -> None:
-    await scheduling.submit("p", "t", b"", task_id="a task")
+    await scheduling.submit("p", "t", b"", id="a task")
     for pool, expected in (("p", errors.UnknownTask), ("q", errors.UnknownPool)):
         with pytest.raises(expected):
             await scheduling.status(pool, "never")
     assert await administering.waiting(scheduling._app, "p") == {"t": 1}
-    assert (await scheduling.submit("p", "t", b"", task_id="never")).id == "never"
+    assert (await scheduling.submit("p", "t", b"", id="never")).id == "never"
     assert await administering.waiting(scheduling._app, "p") == {"t": 2}, "its id was not remembered by the look"
 
 
@@ -113,8 +113,8 @@ async def test_a_pool_with_many_tenants_is_searched_by_type_and_tenant(
 ) -> None:
     monkeypatch.setattr(finding, "MOST_TOPICS", 5)
     for n in range(9):
-        await scheduling.submit("p", "t", b"", tenant=f"tenant-{n}", task_id=f"of-{n}")
-    await scheduling.submit("p", "u", b"", task_id="of-none")
+        await scheduling.submit("p", "t", b"", tenant=f"tenant-{n}", id=f"of-{n}")
+    await scheduling.submit("p", "u", b"", id="of-none")
     for hints in ({"tenant": "tenant-7"}, {"tenant": "tenant-7", "task_type": "t"}):
         assert (await scheduling.status("p", "of-7", **hints)).state == "waiting"
     assert (await scheduling.status("p", "of-none")).state == "waiting"
@@ -142,7 +142,7 @@ async def test_the_same_id_of_another_tenant_is_another_task(scheduling: Schedul
     log = EndLog(lambda: app.database, "online", lambda: "host-1")
     log.add(End("p", "login", "t", "a", "", 1_000_000, 2_000_000, "r", 1, {}, "done", 3_000_000))
     await log.flush()
-    await scheduling.submit("p", "t", b"", tenant="b", task_id="login")
+    await scheduling.submit("p", "t", b"", tenant="b", id="login")
     assert (await scheduling.status("p", "login", tenant="a")).state == "done"
     assert (await scheduling.status("p", "login", tenant="b")).state == "waiting"
     assert (await scheduling.result("p", "login", tenant="a")).state == "done"

@@ -81,7 +81,7 @@ async def test_done_and_dead_tasks_are_recorded_replied_and_logged(
     async with place(tmp_path, t=kind) as made:
         made.fails = {"bad": ValueError("no such number"), "refused": errors.Reject("blocked")}
         for name in ("good", "bad", "refused"):
-            await made.scheduling.submit("p", "t", b"x", task_id=name, reply_to="replies")
+            await made.scheduling.submit("p", "t", b"x", id=name, reply_to="replies")
         found = {name: await made.reply(name) for name in ("good", "bad", "refused")}
         assert found["good"]["result"] == {"sent": "x"}
         ends = {"good": "done", "bad": "dead", "refused": "dead"}
@@ -107,7 +107,7 @@ async def test_a_performer_that_always_gives_up_is_called_as_often_as_its_type_s
         made.fails = {"busy": Overloaded("429"), "broken": ResourceFailed("no route")}
         async with made.app.running():
             for name in ("busy", "broken", "cancels"):
-                await made.scheduling.submit("p", "t", name.encode(), task_id=name, reply_to="replies")
+                await made.scheduling.submit("p", "t", name.encode(), id=name, reply_to="replies")
             errors_ = {name: (await made.reply(name))["error"] for name in ("busy", "broken", "cancels")}
             ends = [(await made.scheduling.result("p", name)).attempts for name in errors_]
     assert Counter(made.attempts) == {(name, attempt): 1 for name in errors_ for attempt in (1, 2)}
@@ -119,7 +119,7 @@ async def test_a_performer_that_always_gives_up_is_called_as_often_as_its_type_s
 async def test_a_dead_task_that_is_replayed_begins_again(tmp_path: Path) -> None:
     async with place(tmp_path, t=TaskType(max_attempts=1)) as made:
         made.fails = {"bad": ValueError("down")}
-        await made.scheduling.submit("p", "t", b"x", task_id="bad", reply_to="replies")
+        await made.scheduling.submit("p", "t", b"x", id="bad", reply_to="replies")
         assert (await made.reply("bad"))["outcome"] == "dead"
         made.fails.clear()
         made.replies.clear()
@@ -133,7 +133,7 @@ async def test_an_expired_task_does_not_start(tmp_path: Path) -> None:
         closed = msgspec.structs.replace(stored.pool.resources["r"], paused=True)
         await made.scheduling.pools.put(msgspec.structs.replace(stored.pool, resources={"r": closed}))
         await asyncio.sleep(2.5)
-        await made.scheduling.submit("p", "t", b"x", task_id="late", reply_to="replies")
+        await made.scheduling.submit("p", "t", b"x", id="late", reply_to="replies")
         reply = await made.reply("late")
         assert reply["outcome"] == "expired"
         assert (await made.scheduling.result("p", "late")).state == "expired"
@@ -145,13 +145,13 @@ async def test_a_task_too_large_for_a_lowered_limit_waits_and_holds_up_nobody(tm
         stored = await made.scheduling.pools.get("p")
         less = msgspec.structs.replace(stored.pool.resources["r"], limits=(LIMIT[0], Limit("tokens", 10, "second")))
         for number in range(12):
-            await made.scheduling.submit("p", "t", b"slow", task_id=f"first-{number}")
+            await made.scheduling.submit("p", "t", b"slow", id=f"first-{number}")
         large = [f"large-{number}" for number in range(40)]
         for name in large:
-            await made.scheduling.submit("p", "t", b"x", task_id=name, costs={"tokens": 900})
+            await made.scheduling.submit("p", "t", b"x", id=name, costs={"tokens": 900})
         await made.scheduling.pools.put(msgspec.structs.replace(stored.pool, resources={"r": less}))
         await asyncio.sleep(1.5)
-        await made.scheduling.submit("p", "t", b"x", task_id="small", reply_to="replies")
+        await made.scheduling.submit("p", "t", b"x", id="small", reply_to="replies")
         assert (await made.reply("small"))["outcome"] == "done"
         with pytest.raises(errors.TaskRefused, match="tokens=900"):
             await made.scheduling.submit("p", "t", b"x", costs={"tokens": 900})
@@ -161,7 +161,7 @@ async def test_a_task_too_large_for_a_lowered_limit_waits_and_holds_up_nobody(tm
 async def test_a_task_submitted_twice_by_its_id_is_done_once(tmp_path: Path) -> None:
     async with place(tmp_path, t=TaskType()) as made:
         for _ in range(3):
-            await made.scheduling.submit("p", "t", b"x", task_id="same", reply_to="replies")
+            await made.scheduling.submit("p", "t", b"x", id="same", reply_to="replies")
         await made.reply("same")
         await asyncio.sleep(1.0)
         assert made.attempts == [("same", 1)]
@@ -169,19 +169,19 @@ async def test_a_task_submitted_twice_by_its_id_is_done_once(tmp_path: Path) -> 
 
 async def test_tasks_that_expired_in_the_store_delay_nothing_and_are_recorded_and_replied(tmp_path: Path) -> None:
     async with place(tmp_path, t=TaskType(ttl_s=1.5)) as made:
-        await made.scheduling.submit("p", "t", b"first", task_id="first", reply_to="replies")
+        await made.scheduling.submit("p", "t", b"first", id="first", reply_to="replies")
         await made.reply("first")
         old = [f"old-{number}" for number in range(2_000)]
         for start in range(0, len(old), 500):
             part = old[start : start + 500]
-            await asyncio.gather(*(made.scheduling.submit("p", "t", b"x", task_id=name) for name in part))
-        await made.scheduling.submit("p", "t", b"x", task_id="replied", reply_to="replies")
+            await asyncio.gather(*(made.scheduling.submit("p", "t", b"x", id=name) for name in part))
+        await made.scheduling.submit("p", "t", b"x", id="replied", reply_to="replies")
         assert (await made.reply("replied"))["outcome"] == "expired"
         await asyncio.sleep(1.5)
         attempts = len(made.attempts)
         begun = time.monotonic()
         for number in range(20):
-            await made.scheduling.submit("p", "t", b"x", task_id=f"new-{number}", reply_to="replies")
+            await made.scheduling.submit("p", "t", b"x", id=f"new-{number}", reply_to="replies")
         fates = {(await made.reply(f"new-{number}"))["outcome"] for number in range(20)}
         assert fates == {"done"}
         assert len(made.attempts) == attempts + 20
@@ -222,7 +222,7 @@ async def test_a_result_that_cannot_be_sent_or_kept_repeats_nothing(tmp_path: Pa
         made.results, made.fails = RESULTS, {"failing": ValueError("again and again")}
         await made.app.create_topic("nowhere", qps=100)
         for name in [*RESULTS, "failing"]:
-            await made.scheduling.submit("p", "t", b"", task_id=name, reply_to=reply_to)
+            await made.scheduling.submit("p", "t", b"", id=name, reply_to=reply_to)
         await made.app.admin.delete("nowhere")
         async with made.app.running():
             states = [(await made.scheduling.result("p", name)).state for name in RESULTS]
@@ -255,7 +255,7 @@ async def test_a_reply_that_cannot_be_sent_for_a_while_repeats_nothing(
                 raise refused.pop()
             return await publish(topic, *args, **given)
 
-        await made.scheduling.submit("p", "t", b"", task_id="one", reply_to="replies")
+        await made.scheduling.submit("p", "t", b"", id="one", reply_to="replies")
         monkeypatch.setattr(made.app, "publish", hindered)
         async with made.app.running():
             await made.reply("one")
