@@ -9,15 +9,18 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import emq
+from emq.database import Database
 from emq.offsets.sleep import put_to_sleep
 from emq.runtime import errors
 from emq_scheduling import administering, topics
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.limits.usage_keeper import UsageTable
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
+from emq_scheduling.pools import editing
 from emq_scheduling.records import snapshots
 from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submitting import Receipt, Submission
@@ -204,6 +207,42 @@ async def test_no_limit_is_exceeded_while_two_hosts_take_turns(made: meeting.Mee
     assert len(set(jobs.began)) == len(jobs.began), "a host that stops lets its tasks end"
     assert max(jobs.seconds.values()) <= 20
     assert jobs.most <= 8
+
+
+async def test_a_pool_goes_on_and_moves_after_the_databases_clock_was_set_back(
+    made: meeting.Meeting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts, back_us = Hosts(made, 0.05), 0
+    jobs, clock_us = hosts.jobs, Database.clock_us
+    monkeypatch.setattr(Database, "clock_us", lambda self, connection: clock_us(self, connection) - back_us)
+    limits = Limit("jobs", 20, "second"), Limit("jobs", 1_000, "minute"), Limit("slots", 8, "in_flight")
+    kind = TaskType(ttl_s=30.0, longest_wait_s=20.0)
+    pool = Pool(POOL, resources={"r": Resource(limits=limits, takes={"job": {}})}, types={"job": kind})
+    async with hosts.app("a") as (a, scheduling), hosts.app("b") as (b, other):
+        await scheduling.pools.put(pool)
+        async with a.running():
+            sent = await submitted(other, 20)
+            await until(lambda: set(jobs.done) >= set(sent))
+            back_us = 3_600_000_000
+            await asyncio.sleep(2.5)  # the hosts ask for the time every 2 s
+            sent = await submitted(other, 20)
+            await until(lambda: set(jobs.done) >= set(sent), 10)
+            await scheduling.pools.put(msgspec.structs.replace(pool, zone="Europe/Paris"))
+            async with b.running():
+                a.stop()
+                await until(lambda: b.owns(POOL), 20)
+                sent = await submitted(other, 20)
+                await until(lambda: set(jobs.done) >= set(sent), 20)
+                assert jobs.hosts["b"] == 20
+    async with hosts.app("c") as (c, scheduling), c.running():
+        sent = await submitted(scheduling, 20)
+        await until(lambda: set(jobs.done) >= set(sent), 20)
+        await scheduling.pools.change(POOL, lambda found: editing.changed(found, "resource", "r", ["paused=true"]))
+        await asyncio.sleep(2.0)
+        [waiting] = await submitted(scheduling, 1)
+        await scheduling.cancel(POOL, waiting)
+        assert (await scheduling.result(POOL, waiting, timeout_s=10)).state == "cancelled"
+    assert max(jobs.seconds.values()) <= 20
 
 
 # -------------------------------------------------------------------------------------------- looks at a pool that fail
