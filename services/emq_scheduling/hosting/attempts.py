@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
+
+import msgspec
 
 from emq.runtime import errors
 from emq_scheduling.limits.accounts import Charge
@@ -161,12 +164,15 @@ def describe(failure: BaseException | None) -> str:
         return f"{type(failure).__name__}, which cannot tell its text"
 
 
-def told_by(failure: BaseException, *, may_be_stopped: bool) -> BaseException:
+def told_by(failure: BaseException, *, may_be_stopped: bool, adapts: bool) -> BaseException:
     """Return a performer's error; as a failed attempt, unless the host stops it or Python is interrupted.
 
     Args:
         may_be_stopped: the host may have cancelled the performer; otherwise this has cancelled itself or its task.
+        adapts: the resource gets less after a complaint. If not, nothing keeps the task from it, so the attempt counts.
     """
+    if isinstance(failure, Overloaded | ResourceFailed) and not adapts:
+        return errors.Retry(failure.reason, after_s=getattr(failure, "after_s", None), at_least=True)
     if isinstance(failure, Exception | KeyboardInterrupt):
         return failure
     task = asyncio.current_task()
@@ -177,3 +183,16 @@ def told_by(failure: BaseException, *, may_be_stopped: bool) -> BaseException:
     failed = RuntimeError(f"the performer raised {describe(failure)}")
     failed.__cause__ = failure
     return failed
+
+
+def encoded(result: object) -> bytes:
+    """Return the result of a performer for the records."""
+    if result is None:
+        return b""
+    if isinstance(result, bytes):
+        return result
+    with contextlib.suppress(Exception):
+        return msgspec.json.encode(result)
+    with contextlib.suppress(Exception):  # of the performer's own class
+        return repr(result).encode("utf-8", "replace")
+    return type(result).__name__.encode()

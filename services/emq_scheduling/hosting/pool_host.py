@@ -10,18 +10,15 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from emq.runtime import errors
 from emq.storage.message import Message
 from emq.topics.model import Topic
 from emq_scheduling import topics
-from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe, record_of
+from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe, encoded, record_of
 from emq_scheduling.hosting.replies import Replies, Unstarted
 from emq_scheduling.hosting.scheduler import Scheduler
 from emq_scheduling.hosting.viewing import Viewer
 from emq_scheduling.limits.usage_keeper import UsageKeeper, UsageTable
-from emq_scheduling.model import TaskType
 from emq_scheduling.pools.catalog import PoolCatalog, Stored
 from emq_scheduling.records.cancels import CancelReader, Cancels
 from emq_scheduling.records.ends import CANCELLED, DEAD, DONE, EXPIRED, RUNNING, End, EndLog, us
@@ -138,7 +135,7 @@ class PoolHost:
             told = exc
             if isinstance(exc, errors.Reject):
                 await self._replies.send(task, DEAD, error=exc.reason)
-            elif _is_last(task, known):
+            elif known is not None and task.attempt >= known.max_attempts:
                 await self._replies.send(task, DEAD, error=describe(exc))
                 told = errors.Reject(describe(exc))
             errors.tell_attempt(
@@ -151,9 +148,7 @@ class PoolHost:
             await self._replies.send(task, DONE, result)
 
     async def _look_for_cancel(self, task: Task) -> None:
-        """Raise `Dropped` if somebody asked to cancel the task, and this host has forgotten it."""
-        if not self._asked.remembered.may_have_forgotten(task.submitted_us):
-            return
+        """Raise `Dropped` if somebody asked to cancel the task, also if this host has forgotten that."""
         try:
             is_cancelled = await self._asked.concerns(task.id, task.submitted_us)
         except errors.DatabaseUnavailable as exc:
@@ -204,7 +199,7 @@ class PoolHost:
                 ended_us=us(ended.at),
                 actual=ended.actual or None,
                 error=ended.error or "",
-                result=_encoded(ended.result),
+                result=encoded(ended.result),
                 deadline_us=0 if task.deadline is None else us(task.deadline),
             )
         )
@@ -403,19 +398,3 @@ class PoolHost:
                 end = record_of(task, RUNNING, placement.version, placement=placement)
                 self._running[task.id] = end
                 self._ends.add(end)
-
-
-def _is_last(task: Task, kind: TaskType | None) -> bool:
-    return kind is not None and task.attempt >= kind.max_attempts
-
-
-def _encoded(result: object) -> bytes:
-    if result is None:
-        return b""
-    if isinstance(result, bytes):
-        return result
-    with contextlib.suppress(Exception):
-        return msgspec.json.encode(result)
-    with contextlib.suppress(Exception):  # of the performer's own class
-        return repr(result).encode("utf-8", "replace")
-    return type(result).__name__.encode()

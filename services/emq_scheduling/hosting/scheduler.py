@@ -318,12 +318,8 @@ class Scheduler:
                 result = await performer(task, run)
         except BaseException as exc:
             is_stopped = placement.charge in self._stopped and isinstance(exc, TimeoutError)
-            failure = told_by(exc, may_be_stopped=not self._owns())
-            if is_stopped:
-                failure = Stopped("the host lets go of the pool", pause_s=AGAIN_S)
-            elif isinstance(failure, Overloaded | ResourceFailed) and resource is not None and not resource.adapts:
-                # Nothing keeps the task from this resource, so the attempt counts.
-                failure = errors.Retry(failure.reason, after_s=getattr(failure, "after_s", None), at_least=True)
+            failure = Stopped("the host lets go of the pool", pause_s=AGAIN_S) if is_stopped else exc
+            failure = told_by(failure, may_be_stopped=not self._owns(), adapts=resource is None or resource.adapts)
         del self._timeouts[placement.charge]
         self._stopped.discard(placement.charge)
         now = at = self._clock.now()

@@ -140,11 +140,13 @@ class CancelReader:
                 return
 
     async def concerns(self, task: str, submitted_us: int) -> bool:
-        """Return True if a cancel concerns the task, remembered or not. Calls at the same time share a look.
+        """Return True if a cancel concerns the task. Looks in the database only if a forgotten cancel may.
 
         Raises:
             DatabaseUnavailable: nobody knows now; ask again later.
         """
+        if self.remembered.concerns(task, submitted_us) or not self.remembered.may_have_forgotten(submitted_us):
+            return self.remembered.concerns(task, submitted_us)
         return await self._looks.send((task, submitted_us), Durability.ACCEPTED, 0)
 
     async def _look_up(self, tasks: Sequence[tuple[str, int]]) -> list[bool]:
