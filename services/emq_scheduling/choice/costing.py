@@ -1,9 +1,20 @@
-"""The costs of waiting tasks, and the units that their starts count for their tenants."""
+"""The costs of waiting tasks, and the units that their starts count for their tenants.
+
+A start counts for its tenant by its *dominant share*: the largest part that it takes of what the pool allows of any
+limit (Dominant Resource Fairness, Ghodsi and others 2011). The pool allows of a limit what all resources together do in
+a second, by their own amounts and by those of their parents.
+"""
 
 from __future__ import annotations
 
+import math
+
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.model import DEFAULT_COST, PERIODS_S, Costs, Pool
+from emq_scheduling.pools import rules
+
+Allowed = tuple[str, bool]
+"""The name of a limit, and whether it counts what is in flight."""
 
 
 class Costing:
@@ -17,6 +28,8 @@ class Costing:
         self._pool = pool
         self._costs: dict[tuple[str, str], Costs] = {}
         self._units: dict[tuple[str, str], float] = {}
+        self._rates = rates_of(pool)
+        self.per_s = min(self._rates.values(), default=1.0)
 
     def of_type(self, kind: str, resource: str) -> Costs:
         """Return the costs of a task of a type on a resource, without costs of its own."""
@@ -33,17 +46,52 @@ class Costing:
         return {name: waiting.costs.get(name, cost) for name, cost in costs.items()}
 
     def units(self, waiting: Waiting, resource: str, costs: Costs) -> float:
-        """Return the units of a start for its tenant: its dominant share of the limits of the resource and its parents.
+        """Return the units of a start for its tenant: its dominant share, of which all tenants get `per_s` a second.
 
-        This is the largest part that it takes of any limit, in units of one request under the tightest limit.
+        A task that costs 1 of the tightest limit counts 1.
         """
         key = (waiting.task.type, resource)
         units = self._units.get(key) if waiting.costs is None else None
         if units is None:
-            limits = [limit for each in self._pool.chain(resource) for limit in each.limits if limit.amount > 0]
-            rates = [(limit.name, limit.amount / PERIODS_S.get(limit.per, 1.0)) for limit in limits]
-            largest = max((costs[name] / rate for name, rate in rates), default=DEFAULT_COST)
-            units = largest * min((rate for _, rate in rates), default=1.0)
+            held_s = self._pool.types[waiting.task.type].duration_s
+            parts = [
+                cost * (self.per_s / rate) for name, cost in costs.items() if (rate := self._rates.get((name, False)))
+            ]
+            parts += [
+                cost * held_s * (self.per_s / rate)
+                for name, cost in costs.items()
+                if (rate := self._rates.get((name, True)))
+            ]
+            units = max(parts, default=DEFAULT_COST)
             if waiting.costs is None:
                 self._units[key] = units
         return units
+
+
+def rates_of(pool: Pool) -> dict[Allowed, float]:
+    """Return the units a second that the pool allows of each limit; of those in flight, the units at a time.
+
+    Limits of one name are added up over resources beside each other, and a parent allows at most its own. Limits of 0
+    are left out.
+    """
+    below: dict[str | None, list[dict[Allowed, float]]] = {}
+    for name, _ in reversed(list(pool.tree())):  # each one after those below it
+        resource, beneath = pool.resources[name], below.pop(name, [])
+        found = {} if resource.takes else _added(beneath)
+        for key in {(limit.name, limit.per == "in_flight") for limit in resource.limits}:
+            if not all(key in each for each in beneath):
+                found.pop(key, None)  # one below it has no such limit, and may use all of this one
+        for limit in resource.limits:
+            key = limit.name, limit.per == "in_flight"
+            rate = rules.most_of(pool, resource, limit) / PERIODS_S.get(limit.per, 1.0)
+            found[key] = min(rate, found.get(key, math.inf))
+        below.setdefault(resource.parent, []).append(found)
+    return {key: rate for key, rate in _added(below.get(None, [])).items() if rate > 0}
+
+
+def _added(rates: list[dict[Allowed, float]]) -> dict[Allowed, float]:
+    found: dict[Allowed, float] = {}
+    for each in rates:
+        for key, rate in each.items():
+            found[key] = found.get(key, 0.0) + rate
+    return found

@@ -47,9 +47,6 @@ MOST_OF_DAY = 0.5
 LEAST = 1e-3
 """Units a second below which more urgent tasks count as none."""
 
-CLAIM_S = 0.005
-"""Seconds, beyond its wait, for which a level that waits for room keeps less urgent ones from it."""
-
 LOOK_AGAIN_S = 0.02
 """Time after which a task looks again for room that is kept."""
 
@@ -85,7 +82,7 @@ class Rate:
 class Spread:
     """One limit of one account: the use by each level, and the token bucket of the less urgent ones."""
 
-    __slots__ = ("_began", "_bucket", "_claims", "_day_ends", "_meter", "_most_urgent", "_per", "_rates")
+    __slots__ = ("_began", "_bucket", "_day_ends", "_meter", "_most_urgent", "_per", "_rates")
 
     def __init__(self, meter: Meter, per: Period, now: float) -> None:
         self._meter = meter
@@ -93,7 +90,6 @@ class Spread:
         self._most_urgent: float = math.inf
         self._rates: dict[float, Rate] = {}
         self._bucket = Bucket(self._per_s, self._burst, 0.0, now)
-        self._claims: dict[float, float] = {}  # by level: until when its next task waits for tokens or kept room
         self._began = now
         self._day_ends = -math.inf
 
@@ -107,7 +103,6 @@ class Spread:
         if rate is None:
             rate = self._rates[level] = Rate(now, DAY_HALF_LIFE_S if self._per == "day" else HALF_LIFE_S)
         rate.count(units, now)
-        self._claims.pop(level, None)
         if self._per != "day":
             left = self._filled(now).left
             is_rest = self._per == "second" and now % 1.0 >= RELEASE  # of a second, used all at once
@@ -134,30 +129,22 @@ class Spread:
         phase = now % 1.0
         if self._per == "second" and phase >= RELEASE:
             return 0.0
-        for other, until in self._claims.items():
-            if other < level and now < until:
-                return until - now  # else small tasks would take each unit before there are enough for it
         bucket = self._filled(now)
         release_s = RELEASE - phase if self._per == "second" else math.inf  # then it may start in spite of kept room
         if (refill_s := bucket.wait(min(units, bucket.most))) > 0:
-            return self._claimed(level, max(1e-3, min(refill_s, release_s)), now)
+            return max(1e-3, min(refill_s, release_s))
         ahead_s = 1.0 - phase if self._per == "second" else 1.0 + max(0.0, self._period_s - (now - self._began))
         soon = rate * ahead_s
         kept = soon + 2.0 * math.sqrt(soon * size) + size
         if room - units >= min(kept, self._meter.amount - units):
             return 0.0
-        return self._claimed(level, max(1e-3, min(LOOK_AGAIN_S, release_s)), now)
+        return max(1e-3, min(LOOK_AGAIN_S, release_s))
 
     def _day_left_s(self, meter: DayMeter, now: float) -> float:
         """Return the seconds until the day of the meter ends."""
         if not self._day_ends - 2 * self._period_s < now < self._day_ends:
             self._day_ends = calendars.day_start(meter.zone, calendars.day_at(meter.zone, now) + 1)
         return self._day_ends - now
-
-    def _claimed(self, level: float, wait_s: float, now: float) -> float:
-        """Let less urgent tasks wait, too, until the level has asked again."""
-        self._claims[level] = now + wait_s + CLAIM_S
-        return wait_s
 
     @property
     def _period_s(self) -> float:
@@ -182,6 +169,7 @@ class Spread:
 class _Place(NamedTuple):
     """A limit that a task on some resource is charged to."""
 
+    owner: str
     spread: Spread
     name: str
 
@@ -220,7 +208,7 @@ class Keeping:
                 if key not in spreads:
                     spread = spreads[key] = self._spreads.get(key) or Spread(meter, per, now)
                     spread.follow(meter, urgent.get(owner, math.inf))
-                places.append(_Place(spreads[key], name))
+                places.append(_Place(owner, spreads[key], name))
             self._places[resource] = tuple(places)
         self._spreads = spreads
 
@@ -233,11 +221,31 @@ class Keeping:
         at = self.accounts.next_at(resource, costs, now)
         return at if at > now else now + self._wait_s(resource, costs, now, level)
 
+    def lacking(self, resource: str, costs: Costs, now: float, level: float) -> tuple[set[str], frozenset[str]]:
+        """Return why a task does not fit now.
+
+        Returns:
+            The resource or parents whose limits lack room; and if none does, the names of the limits that keep it.
+        """
+        lacking = {
+            owner
+            for owner, (name, _), meter in self.accounts.meters(resource)
+            if not meter.fits(costs.get(name, DEFAULT_COST), now)
+        }
+        if lacking or not self.accounts.fits(resource, costs, now):
+            return lacking, frozenset()
+        kept = [
+            (owner, name)
+            for owner, spread, name in self._places[resource]
+            if (units := costs.get(name, DEFAULT_COST)) and spread.wait_s(level, units, now) > 0
+        ]
+        return {owner for owner, _ in kept}, frozenset(name for _, name in kept)
+
     def charge(self, resource: str, costs: Costs, now: float, level: float, ends_at: float = math.inf) -> Charge:
         """Charge a task that `fits`, and will probably end at `ends_at`."""
         charge = self.accounts.charge(resource, costs, now, ends_at)
         assert charge is not None, "it fits"
-        for spread, name in self._places[resource]:
+        for _, spread, name in self._places[resource]:
             if units := costs.get(name, DEFAULT_COST):
                 spread.count(level, units, now)
         return charge
@@ -253,7 +261,7 @@ class Keeping:
 
     def _wait_s(self, resource: str, costs: Costs, now: float, level: float) -> float:
         longest = 0.0
-        for spread, name in self._places[resource]:
+        for _, spread, name in self._places[resource]:
             units = costs.get(name, DEFAULT_COST)
             if units and (wait_s := spread.wait_s(level, units, now)) > longest:
                 longest = wait_s

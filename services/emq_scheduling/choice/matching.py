@@ -1,17 +1,15 @@
 """The policy of which task starts on which resource, without clock and I/O.
 
 `run` goes through the priorities, the most urgent first, over all resources that may have room. So a less urgent task
-never takes room that a more urgent one could use, not even that of a shared parent. Within a priority the resources
-take turns: the cheapest first, and those of equal price in proportion to their weights. In its turn, a resource takes
-the next task among its types (`emq_scheduling.choice.waiting`).
+never takes room that a more urgent one could use, not even that of a shared parent. Within a priority, each resource
+takes the next task among its types (`emq_scheduling.choice.waiting`), in the order of `emq_scheduling.choice.order`.
 
 - **Asleep.** A resource without room for the next task of a priority sleeps until the limits allow that task, or until
   a running task ends. So with a backlog a new task costs nothing but its place in the window.
 - **Few choices.** A task that finds many resources idle looks at `CHOICES` of them, drawn at random.
-- **Gaps.** If the next task does not fit, a smaller one may start in its place, but only if it delays no next task; see
-  `emq_scheduling.choice.gaps`.
-- **Kept room.** A task does not take the room that more urgent ones will probably need soon; see
-  `emq_scheduling.choice.keeping`.
+- **Gaps.** A next task that does not fit claims room (`emq_scheduling.choice.claims`). A smaller one may start in its
+  place if that delays no next task (`emq_scheduling.choice.gaps`).
+- **Kept room.** A task leaves room to more urgent ones that probably come soon (`emq_scheduling.choice.keeping`).
 - **Shares.** Each start on a resource credits its types that have a share and wait; a type with a credit of one start
   goes before the more urgent ones.
 """
@@ -21,15 +19,17 @@ from __future__ import annotations
 import heapq
 import math
 import random
-import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from emq_scheduling.choice.claims import Claims
 from emq_scheduling.choice.costing import Costing
 from emq_scheduling.choice.gaps import GAP_TRIES, Gaps, is_smaller
 from emq_scheduling.choice.keeping import Keeping, released_at
-from emq_scheduling.choice.seats import Seat, Sleep, sharing_in_flight
-from emq_scheduling.choice.waiting import Level, Waiting, Window, size_of
+from emq_scheduling.choice.order import Queue
+from emq_scheduling.choice.seats import Seat, home_of, sharing_in_flight
+from emq_scheduling.choice.shares import Shares, Spent
+from emq_scheduling.choice.waiting import Level, Waiting, Window, near_level, size_of
 from emq_scheduling.limits.accounts import Charge
 from emq_scheduling.model import Costs, Pool, TaskType
 
@@ -85,32 +85,37 @@ class Matching:
         self._closed: set[str] = set()
         self._patient: list[tuple[float, int, Waiting]] = []
         self._count = self._looked = 0
-        self.window = Window(self._weight)
         self._pool = pool
+        self._shares = Shares(pool, self._seats, 1.0)
+        self.window = Window(self._shares)
         self.follow(pool)
 
     def follow(self, pool: Pool) -> None:
         """Follow a change of the pool; `Accounts.follow` comes first."""
-        before = {tenant: self._weight(tenant) for tenant in {**self._pool.tenants, **pool.tenants}}
+        before = {name: self._shares.weight(name) for name in {**self._pool.tenants, **pool.tenants}}
         self._pool = pool
-        if grown := {name: now / was for name, was in before.items() if (now := self._weight(name)) != was}:
-            self.window.reweigh(grown)
         self._able = {kind: pool.able(kind) for kind in pool.types}
         self._costing = Costing(pool)
-        self._gaps = Gaps(pool, self._keeping, self._costing, self.window)
-        self._shares = {name: kind.share for name, kind in pool.types.items() if kind.share}
+        self._parts = {name: kind.share for name, kind in pool.types.items() if kind.share}
         takers = {name: resource for name, resource in pool.resources.items() if resource.takes}
         self._seats = {name: self._seats.get(name) or Seat(name) for name in takers}
         for name, resource in takers.items():
             seat = self._seats[name]
             seat.types, seat.price, seat.weight = frozenset(resource.takes), resource.price, resource.weight
             seat.asleep.clear()
-            seat.credits = {kind: seat.credits.get(kind, 0.0) for kind in resource.takes if kind in self._shares}
+            seat.credits = {kind: seat.credits.get(kind, 0.0) for kind in resource.takes if kind in self._parts}
         reached = min((seat.turn for seat in self._seats.values() if seat.turn), default=0.0)
         for seat in self._seats.values():
             seat.turn = max(seat.turn, reached)
+        self._claims = Claims(pool, self._keeping, self._seats, self.window)
+        self._gaps = Gaps(self._keeping, self._claims, self._costing, self.window)
         self._closed = {name for name in self._closed if name in self._seats}
         self._paused = {name for name in takers if any(each.paused for each in pool.chain(name))}
+        for name, seat in self._seats.items():
+            seat.is_open = name not in self._paused and name not in self._closed
+        self._shares.follow(pool, self._seats, self._costing.per_s)
+        if grown := {name: now / was for name, was in before.items() if (now := self._shares.weight(name)) != was}:
+            self.window.reweigh(grown)
         self._woken = dict.fromkeys(self._seats)
         self._freed_by = sharing_in_flight(pool)
         self._relevel()
@@ -120,7 +125,7 @@ class Matching:
         for waiting in self.window.all():
             if (kind := self._pool.types.get(waiting.task.type)) is None:
                 continue
-            waiting.near_level = _near_level(kind)
+            waiting.near_level = near_level(kind)
             level = min(kind.priority, waiting.near_level) if waiting.is_near else kind.priority
             if level != waiting.level:
                 self.window.move(waiting, level)
@@ -137,7 +142,7 @@ class Matching:
             if waiting.keeps_to is not None:
                 self._count += 1
                 heapq.heappush(self._patient, (now + PATIENCE_S, self._count, waiting))
-        self.window.add(waiting, _near_level(kind), kind.duration_s)
+        self.window.add(waiting, near_level(kind), kind.duration_s)
         self._freshen(waiting)
 
     def remove(self, waiting: Waiting) -> None:
@@ -178,6 +183,7 @@ class Matching:
         if seat is None:
             return
         seat.closed_until = until
+        self._shares.closed(seat)
         self._closed.add(resource)
         seat.asleep.clear()
         self._woken[resource] = None
@@ -236,8 +242,10 @@ class Matching:
                 seat.timers.discard(at)
                 if name in self._closed and seat.closed_until <= now:
                     self._closed.discard(name)
-                    # It has not been chosen for a while, and need not make up for it.
+                    seat.is_open = name not in self._paused
+                    # It has not been chosen for a while, and neither it nor its tenants need make up for it.
                     seat.turn = max(seat.turn, *(other.turn for other in self._seats.values()))
+                    self._shares.opened(seat, self._accounts.relatives(name))
                 for number in [n for n, sleep in seat.asleep.items() if sleep.looks_at <= now]:
                     del seat.asleep[number]
                 self._woken[name] = None
@@ -251,25 +259,23 @@ class Matching:
 
     def _match(self, number: int, level: Level, now: float, starts: list[Start], most: int) -> bool:
         """Start tasks of a level; return False if `most` starts were reached before the end."""
-        turns = [self._turn(seat) for seat in {*self._candidates(number, level, now), *self._sleepers(number, now)}]
-        heapq.heapify(turns)
-        tried = {entry[2] for entry in turns}
-        while turns:
-            if len(starts) >= most:
-                return False
-            seat = self._seats[turns[0][2]]
-            start = self._next_start(seat, number, level, now)
+        queue = Queue(level)
+        queue.add([*self._candidates(number, level, now), *self._sleepers(number, now)])
+        while len(starts) < most:
+            found = queue.next()
+            if found is None:  # tasks that arrived may find room on idle resources that were not drawn
+                queue.add(self._candidates(number, level, now))
+                if (found := queue.next()) is None:
+                    return True
+            seat, head = found
+            start = self._next_start(seat, number, level, head, now)
             if start is None:
-                heapq.heappop(turns)
-                if not turns:  # tasks that arrived may find room on idle resources that were not drawn
-                    turns = [self._turn(s) for s in self._candidates(number, level, now) if s.name not in tried]
-                    heapq.heapify(turns)
-                    tried |= {entry[2] for entry in turns}
+                queue.drop(seat)
                 continue
             starts.append(start)
             seat.turn += 1.0 / seat.weight
-            heapq.heapreplace(turns, self._turn(seat))
-        return True
+            queue.started(seat)
+        return False
 
     def _candidates(self, number: int, level: Level, now: float) -> list[Seat]:
         """Return the resources to look at for a level: those woken, and for new tasks some that are awake."""
@@ -326,34 +332,29 @@ class Matching:
     def _is_awake(self, name: str, number: int, now: float) -> bool:
         return number not in self._seats[name].asleep and self._is_open(name, now)
 
-    @staticmethod
-    def _turn(seat: Seat) -> tuple[float, float, str]:
-        return seat.price, seat.turn, seat.name
-
-    def _next_start(self, seat: Seat, number: int, level: Level, now: float) -> Start | None:
+    def _next_start(self, seat: Seat, number: int, level: Level, head: Waiting | None, now: float) -> Start | None:
         """Start the next task of the level on the resource; None if there is none, or none that fits."""
-        if seat.credits:
-            owed = self._owed(seat, now)
-            if owed is not None:
-                return owed
-        head = level.next_for(seat.types, seat.name)
+        if seat.credits and (owed := self._owed(seat, now)) is not None:
+            return owed
         if head is None:
             return None
         costs = self._costing.of(head, seat.name)
         standing = self.window.standing(head)
-        until = self._gaps.delays_until(seat, number, head, costs, now)
-        if until is None:
-            if self._keeping.fits(seat.name, costs, now, standing):
+        until: float | None
+        if self._keeping.fits(seat.name, costs, now, standing):
+            until = self._claims.delayed_until(seat, head, costs, now)
+            if until is None:
                 return self._start(seat, head, costs, now)
-            until = max(self._keeping.next_at(seat.name, costs, now, standing), now + LEAST_S)
-            self._gaps.promise(seat, head, costs, now)
-        smaller, are_there = self._gaps.smaller(seat, level, head, costs, now)
+        else:
+            until = self._keeping.next_at(seat.name, costs, now, standing)
+        sleep = self._claims.make(seat, number, head, costs, max(until, now + LEAST_S), now)
+        smaller, are_there = (None, False) if sleep.kept else self._gaps.smaller(seat, level, sleep, now)
         if smaller is not None:
-            return self._start(seat, smaller, self._costing.of(smaller, seat.name), now)
-        is_kept = self._accounts.fits(seat.name, costs, now)
-        looks_at = min(until, now + LOOK_S, released_at(now)) if are_there or is_kept else until
-        seat.asleep[number] = Sleep(until, costs, looks_at)
-        self._wake_at(seat, looks_at)
+            del seat.asleep[number]
+            return self._start(seat, smaller, self._costing.of(smaller, seat.name), now, head)
+        if are_there or self._accounts.fits(seat.name, costs, now):
+            sleep.looks_at = min(sleep.until, now + LOOK_S, released_at(now))
+        self._wake_at(seat, sleep.looks_at)
         return None
 
     def _owed(self, seat: Seat, now: float) -> Start | None:
@@ -372,13 +373,18 @@ class Matching:
                 return self._start(seat, head, costs, now)
         return None
 
-    def _start(self, seat: Seat, waiting: Waiting, costs: Costs, now: float) -> Start:
+    def _start(self, seat: Seat, waiting: Waiting, costs: Costs, now: float, head: Waiting | None = None) -> Start:
+        """Start a task on the resource; `head`: the next task, if this one goes before it in a gap."""
         ends_at = now + self._kind(waiting).duration_s
         charge = self._keeping.charge(seat.name, costs, now, waiting.level, ends_at)
-        self.window.take(waiting, self._costing.units(waiting, seat.name, costs))
+        level = self.window.level(waiting.level)
+        assert level is not None, "it waits there"
+        turn = min(level.turn(each.task.tenant) for each in (waiting, head or waiting))
+        reached = self._shares.reach(seat, waiting.level, turn)
+        self.window.take(waiting, Spent(self._costing.units(waiting, seat.name, costs), reached))
         for name in seat.credits:
             if name in self.window.by_type:
-                seat.credits[name] = min(MOST_CREDIT, seat.credits[name] + self._shares[name])
+                seat.credits[name] = min(MOST_CREDIT, seat.credits[name] + self._parts[name])
         return Start(waiting, seat.name, charge, costs)
 
     # -------------------------------------------------------------------------------------------------- small answers
@@ -386,19 +392,8 @@ class Matching:
     def _kind(self, waiting: Waiting) -> TaskType:
         return self._pool.types[waiting.task.type]
 
-    def _weight(self, tenant: str) -> float:
-        known = self._pool.tenants.get(tenant)
-        return 1.0 if known is None else known.weight
-
     def _of_key(self, kind: str, key: str, now: float) -> str | None:
-        """Return the resource of a key: the same for all tasks of the key, while no resource closes or comes.
-
-        Rendezvous hashing (Thaler and Ravishankar 1998): a resource that goes moves its own keys only.
-        """
-        names = [n for n in self._able[kind] if n not in self._paused and self._seats[n].closed_until <= now]
-        return max(names, key=lambda name: zlib.crc32(f"{key}\0{name}".encode()), default=None)
-
-
-def _near_level(kind: TaskType) -> int:
-    """Return the priority at which tasks of a type compete once their deadline is near."""
-    return kind.priority if kind.near_priority is None else kind.near_priority
+        """Return the resource of a key, among those that are open."""
+        return home_of(
+            key, [n for n in self._able[kind] if n not in self._paused and self._seats[n].closed_until <= now]
+        )

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import zlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from emq_scheduling.model import Costs, Pool
 
+if TYPE_CHECKING:
+    from emq_scheduling.choice.waiting import Waiting
 
-class Sleep(NamedTuple):
-    """A resource starts nothing of a level for a while.
+
+class Sleep:
+    """A resource starts nothing of a level for a while, and claims room for the next task.
 
     Attributes:
-        until: when the next task is expected to have room; infinity if nobody knows.
-        costs: of the next task, which did not fit.
+        resource: its name.
+        head: the next task, without room now.
+        costs: of that task.
+        until: when the task is expected to have room; infinity if nobody knows.
         looks_at: when the resource looks for smaller tasks, if before `until`.
+        kept: names of the limits that have room for the task, but keep it for more urgent ones.
     """
 
-    until: float
-    costs: Costs
-    looks_at: float
+    __slots__ = ("costs", "head", "kept", "looks_at", "resource", "until")
+
+    def __init__(self, resource: str, head: Waiting, costs: Costs, until: float, kept: frozenset[str]) -> None:
+        self.resource = resource
+        self.head = head
+        self.costs = costs
+        self.until = self.looks_at = until
+        self.kept = kept
 
 
 class Seat:
@@ -29,11 +42,16 @@ class Seat:
         turn: starts divided by weight; the lowest of the cheapest is next.
         asleep: by level: why and until when it starts nothing of that level.
         credits: starts that its types with a share are owed.
+        reached: by level: the highest turn that was next here (`emq_scheduling.choice.shares`).
         closed_until: it starts nothing before; seconds since the epoch.
+        is_open: whether it is neither closed nor paused, as of the last change.
         timers: the times of its next looks, each once.
     """
 
-    __slots__ = ("asleep", "closed_until", "credits", "name", "price", "timers", "turn", "types", "weight")
+    __slots__ = (
+        *("asleep", "closed_until", "credits", "is_open", "name", "price", "reached", "timers", "turn", "types"),
+        "weight",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -43,8 +61,18 @@ class Seat:
         self.turn = 0.0
         self.asleep: dict[int, Sleep] = {}
         self.credits: dict[str, float] = {}
+        self.reached: dict[int, float] = {}
         self.closed_until = 0.0
+        self.is_open = True
         self.timers: set[float] = set()
+
+
+def home_of(key: str, names: Iterable[str]) -> str | None:
+    """Return the resource of a key: the same for all tasks of the key, while no resource closes or comes.
+
+    Rendezvous hashing (Thaler and Ravishankar 1998): a resource that goes moves its own keys only.
+    """
+    return max(names, key=lambda name: zlib.crc32(f"{key}\0{name}".encode()), default=None)
 
 
 def sharing_in_flight(pool: Pool) -> dict[str, list[str]]:

@@ -1,10 +1,8 @@
 """The tasks that wait in the window, in the order in which resources take them.
 
 A *level* holds the tasks of one priority. Within a level, tasks whose deadline is near go first, the nearest first.
-Then tenants take turns by weight, by stride scheduling (Waldspurger and Weihl, 1995): each start moves its tenant's
-*turn* on by its units divided by the tenant's present weight, and the tenant with the lowest turn is next. As with
-deficit round robin, tenants with a backlog always get their parts within one task. Tasks of one tenant go in the order
-of their submits.
+Then tenants take turns by weight (`emq_scheduling.choice.shares`). Tasks of one tenant go in the order of their
+submits.
 
 A level has a *line* for each task type, and one more for each resource to which tasks of the type keep by their key.
 Tasks with costs of their own have other lines, by *size*: powers of two of their type's costs. So small ones are found
@@ -16,9 +14,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
+from emq_scheduling.choice.shares import Shares, Spent, Turns
 from emq_scheduling.model import DEFAULT_COST, Costs, TaskType
 from emq_scheduling.tasks import Task
 
@@ -31,8 +30,8 @@ MOST_SIZE = 32
 BACKLOG = 8
 """Number of waiting tasks in the window from which a tenant has a backlog."""
 
-REMEMBERED = 1_000
-"""Tenants without a waiting task whose turns are remembered: those that are ahead of the others."""
+Order = tuple[float, float]
+"""The place of a task in its level; the least is next."""
 
 
 class Waiting:
@@ -74,15 +73,6 @@ class Waiting:
         self.promised: dict[str, float] = {}
 
 
-class Turn:
-    """When a tenant is next in a level: the units that it started, divided by its weights."""
-
-    __slots__ = ("at",)
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-
-
 class Line:
     """Tasks of one type and size in one level, for any resource or for one.
 
@@ -116,7 +106,7 @@ class Line:
         tasks = self._tasks.get(tenant)
         if tasks is None:
             tasks = self._tasks[tenant] = []
-            heapq.heappush(self._turns, (self._level.turn(tenant).at, next(self._count), tenant))
+            heapq.heappush(self._turns, (self._level.turn(tenant), next(self._count), tenant))
         heapq.heappush(tasks, (waiting.order, next(self._count), waiting))
 
     def head(self) -> tuple[tuple[float, float, int], Waiting] | None:
@@ -135,7 +125,7 @@ class Line:
                 heapq.heappop(turns)
                 del self._tasks[tenant]
                 continue
-            now_at = self._level.turn(tenant).at
+            now_at = self._level.turn(tenant)
             if now_at != at:  # it has started tasks of another type meanwhile
                 heapq.heapreplace(turns, (now_at, next(self._count), tenant))
                 continue
@@ -166,7 +156,7 @@ class Line:
     def reorder(self) -> None:
         """Order the tenants again, after their turns have changed."""
         self._forget()
-        self._turns = [(self._level.turn(tenant).at, next(self._count), tenant) for _, _, tenant in self._turns]
+        self._turns = [(self._level.turn(tenant), next(self._count), tenant) for _, _, tenant in self._turns]
         heapq.heapify(self._turns)
 
     def waiting(self) -> Iterator[Waiting]:
@@ -198,32 +188,16 @@ class Line:
 
 
 class Level:
-    """The tasks of one priority.
+    """The tasks of one priority."""
 
-    Args:
-        weight: returns the weight of a tenant now.
-    """
-
-    def __init__(self, weight: Callable[[str], float], counter: Iterator[int]) -> None:
-        self._weight = weight
+    def __init__(self, turns: Turns, counter: Iterator[int]) -> None:
+        self._turns = turns
         self._counter = counter
-        self._turns: dict[str, Turn] = {}
-        self._reached = 0.0
-        self._tenants: dict[str, int] = {}
         self.lines: dict[tuple[str, str | None], dict[int | None, Line]] = {}  # by size
         self.count = 0
 
     def add(self, waiting: Waiting) -> None:
-        tenant = waiting.task.tenant
-        held = self._tenants.get(tenant, 0)
-        self._tenants[tenant] = held + 1
-        if not held:  # one that comes back gets no credit for its idle time
-            at = math.nextafter(self._reached, -math.inf)  # but goes before those with an equal turn
-            turn = self._turns.get(tenant)
-            if turn is None:
-                self._turns[tenant] = Turn(at)
-            else:
-                turn.at = max(turn.at, at)
+        self._turns.came(waiting.task.tenant, waiting.task.type)
         lines = self.lines.setdefault((waiting.task.type, waiting.keeps_to), {})
         line = lines.get(waiting.size)
         if line is None:
@@ -245,6 +219,12 @@ class Level:
                     for line in found.values():
                         yield line, kind
 
+    def order(self, waiting: Waiting) -> Order:
+        """Return the place of a waiting task among those of all lines."""
+        if waiting.is_near and waiting.deadline is not None:
+            return -1.0, waiting.deadline
+        return self._turns.at(waiting.task.tenant), float(waiting.order)
+
     def next_for(self, types: Set[str], resource: str | None) -> Waiting | None:
         """Return the next task of these types on a resource; None if there is none."""
         best: tuple[tuple[float, float, int], Waiting] | None = None
@@ -254,9 +234,9 @@ class Level:
                 best = head
         return None if best is None else best[1]
 
-    def take(self, waiting: Waiting, units: float | None) -> None:
-        """Take a task out; `units`: those that its start uses, or None if it does not start."""
-        key, tenant = (waiting.task.type, waiting.keeps_to), waiting.task.tenant
+    def take(self, waiting: Waiting, spent: Spent | None) -> None:
+        """Take a task out; `spent`: what its start counts for its tenant, or None if it does not start."""
+        key = (waiting.task.type, waiting.keeps_to)
         lines = self.lines[key]
         line = lines[waiting.size]
         line.count -= 1
@@ -265,40 +245,32 @@ class Level:
             del lines[waiting.size]
             if not lines:
                 del self.lines[key]
-        turn = self._turns[tenant]
-        if units is not None:
-            self._reached = max(self._reached, turn.at)
-            turn.at += units / self._weight(tenant)
-        left = self._tenants[tenant] - 1
-        if left:
-            self._tenants[tenant] = left
-            return
-        del self._tenants[tenant]
-        if turn.at <= self._reached or not self._tenants:
-            del self._turns[tenant]
-        if len(self._turns) > 2 * len(self._tenants) + REMEMBERED:
-            self._turns = {t: turn for t, turn in self._turns.items() if t in self._tenants or turn.at > self._reached}
+        self._turns.went(waiting.task.tenant, waiting.task.type, spent)
 
-    def turn(self, tenant: str) -> Turn:
-        return self._turns[tenant]
+    def turn(self, tenant: str) -> float:
+        """Return the turn of a tenant with waiting tasks."""
+        return self._turns.at(tenant)
 
-    def reweigh(self, grown: dict[str, float]) -> None:
-        """Move turns that are ahead, as if the tenants' present weights had always held.
+    def reweigh(self, grown: Mapping[str, float]) -> None:
+        """Let changed weights count for the turns.
 
         Args:
             grown: by tenant, the factor of its weight's growth.
         """
-        for tenant, times in grown.items():
-            turn = self._turns.get(tenant)
-            if turn is not None and turn.at > self._reached:
-                turn.at = self._reached + (turn.at - self._reached) / times
+        kinds: dict[str, set[str]] = {}
+        for (kind, _), lines in self.lines.items():
+            for line in lines.values():
+                for waiting in line.waiting():
+                    if waiting.task.tenant in grown:
+                        kinds.setdefault(waiting.task.tenant, set()).add(kind)
+        self._turns.reweigh(grown, kinds)
         for lines in self.lines.values():
             for line in lines.values():
                 line.reorder()
 
     def backlog(self, tenant: str) -> int:
         """Return how many tasks of a tenant wait."""
-        return self._tenants.get(tenant, 0)
+        return self._turns.backlog(tenant)
 
 
 class Window:
@@ -308,11 +280,8 @@ class Window:
         count: how many there are.
     """
 
-    def __init__(self, weight: Callable[[str], float]) -> None:
-        """Args:
-        weight: returns the weight of a tenant now, so that a change counts for the backlog, too.
-        """
-        self._weight = weight
+    def __init__(self, shares: Shares) -> None:
+        self._shares = shares
         self._counter = itertools.count()
         self._levels: dict[int, Level] = {}
         self._nearing: list[tuple[float, int, Waiting]] = []
@@ -338,11 +307,11 @@ class Window:
             at = waiting.deadline - max(duration_s, NEAR * left_s)
             heapq.heappush(self._nearing, (at, next(self._counter), waiting))
 
-    def take(self, waiting: Waiting, units: float | None = None) -> None:
-        """Take a task out of the window; `units` as for `Level.take`."""
+    def take(self, waiting: Waiting, spent: Spent | None = None) -> None:
+        """Take a task out of the window; `spent` as for `Level.take`."""
         level = self._levels[waiting.level]
         waiting.is_gone = True
-        level.take(waiting, units)
+        level.take(waiting, spent)
         self.count -= 1
         left = self.by_type[waiting.task.type] - 1
         if left:
@@ -377,7 +346,7 @@ class Window:
         waiting.level = level
         self._level(level).add(waiting)
 
-    def reweigh(self, grown: dict[str, float]) -> None:
+    def reweigh(self, grown: Mapping[str, float]) -> None:
         """Let changed weights of tenants count at once; `grown` as for `Level.reweigh`."""
         for level in self._levels.values():
             level.reweigh(grown)
@@ -415,7 +384,7 @@ class Window:
     def _level(self, number: int) -> Level:
         level = self._levels.get(number)
         if level is None:
-            level = self._levels[number] = Level(self._weight, self._counter)
+            level = self._levels[number] = Level(Turns(number, self._shares), self._counter)
         return level
 
 
@@ -424,3 +393,8 @@ def size_of(costs: Costs, kind: TaskType) -> int:
     parts = (own / usual for name, own in costs.items() if (usual := kind.costs.get(name, DEFAULT_COST)) > 0)
     largest = max(2.0**-MOST_SIZE, min(2.0**MOST_SIZE, max(parts, default=1.0)))
     return math.ceil(math.log2(largest))
+
+
+def near_level(kind: TaskType) -> int:
+    """Return the priority at which tasks of a type compete once their deadline is near."""
+    return kind.priority if kind.near_priority is None else kind.near_priority

@@ -208,7 +208,13 @@ class Accounts:
         return math.inf if path.paused else self._earliest(path, path.entries, costs, now, {}, set())
 
     def expected_at(
-        self, resource: str, costs: Costs, now: float, after: Costs | None = None, after_ends_at: float = math.inf
+        self,
+        resource: str,
+        costs: Costs,
+        now: float,
+        after: Costs | None = None,
+        after_ends_at: float = math.inf,
+        after_on: str | None = None,
     ) -> float:
         """Return when a task will probably fit: as `next_at`, but tasks in flight end when they are expected to.
 
@@ -218,28 +224,34 @@ class Accounts:
         Args:
             after: the costs of another task, which is charged first, now; None for none.
             after_ends_at: when the other task will probably end.
+            after_on: the resource of the other task; None for the same.
         """
         path = self._path(resource, now)
         if path.paused:
             return math.inf
-        others = set() if after is None else {id(meter) for meter, _ in path.entries}
+        others = set() if after is None else {id(meter) for meter, _ in self._paths[after_on or resource].entries}
         found = self._earliest(path, path.periods, costs, now, after or {}, others)
         return max(found, self._in_flight_at(path, costs, now, after, after_ends_at, others))
 
     def in_flight_at(
-        self, resource: str, costs: Costs, now: float, after: Costs | None = None, after_ends_at: float = math.inf
+        self,
+        resource: str,
+        costs: Costs,
+        now: float,
+        after: Costs | None = None,
+        after_ends_at: float = math.inf,
+        after_on: str | None = None,
     ) -> float:
-        """Return when a task will probably fit under the limits in flight alone; arguments as for `expected_at`.
-
-        `after` runs on the same resource. If it holds nothing in flight, it is left out.
-        """
+        """Return when a task will probably fit under the limits in flight alone; arguments as for `expected_at`."""
         path = self._path(resource, now)
-        others = set() if after is None else {id(meter) for meter, _ in path.in_flight}
+        others = set() if after is None else {id(meter) for meter, _ in self._paths[after_on or resource].in_flight}
         return self._in_flight_at(path, costs, now, after, after_ends_at, others)
 
-    def holds_in_flight(self, resource: str, costs: Costs) -> bool:
-        """Return whether a task with these costs is counted by a limit in flight."""
-        return any(costs.get(name, DEFAULT_COST) > 0 for _, name in self._paths[resource].in_flight)
+    def holds_in_flight(self, resource: str, costs: Costs, other: str) -> bool:
+        """Return whether a task with these costs is counted by a limit in flight that limits another resource, too."""
+        shared = {id(meter) for meter, _ in self._paths[other].in_flight}
+        in_flight = self._paths[resource].in_flight
+        return any(id(meter) in shared and costs.get(name, DEFAULT_COST) > 0 for meter, name in in_flight)
 
     @staticmethod
     def _in_flight_at(

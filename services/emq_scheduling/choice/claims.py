@@ -1,0 +1,106 @@
+"""Room that the next tasks wait for, so that no task behind them takes it.
+
+A resource without room for its next task sleeps, and claims the room that the task will need: at itself, and at those
+parents that lack room for it. Another task starts there only if it delays no claimed task that goes before it, because
+of its level or of its place in the level (backfill, as in EASY of Lifka 1995). If a limit has room for the claimed
+task, but keeps it (`emq_scheduling.choice.keeping`), nothing behind the task is charged to that limit. Else small tasks
+would take each unit before there are enough for a large one.
+
+Tasks may take longer than expected. So a next task gets a *promise*: the time when it is first expected to have room in
+flight. After that time, nothing that holds such room starts in its place.
+"""
+
+from __future__ import annotations
+
+import math
+
+from emq_scheduling.choice.keeping import Keeping
+from emq_scheduling.choice.seats import Seat, Sleep
+from emq_scheduling.choice.waiting import Waiting, Window
+from emq_scheduling.model import Costs, Pool
+
+
+class Claims:
+    """The claims of the resources of one version of a pool.
+
+    Args:
+        seats: by resource.
+        window: the waiting tasks.
+    """
+
+    def __init__(self, pool: Pool, keeping: Keeping, seats: dict[str, Seat], window: Window) -> None:
+        self._pool = pool
+        self._keeping = keeping
+        self._accounts = keeping.accounts
+        self._seats = seats
+        self._window = window
+        self._parents = {name: pool.parents(name) for name in seats}
+        self._above: dict[str, dict[int, Sleep]] = {}  # by parent and level
+
+    def make(self, seat: Seat, number: int, head: Waiting, costs: Costs, until: float, now: float) -> Sleep:
+        """Let a resource sleep, for a level, and claim room for the next task; return its sleep.
+
+        Args:
+            until: when to look again; infinity if nobody knows.
+        """
+        lacking, kept = self._keeping.lacking(seat.name, costs, now, self._window.standing(head))
+        made = seat.asleep[number] = Sleep(seat.name, head, costs, until, kept)
+        for name in self._parents[seat.name]:
+            if name in lacking:
+                claims = self._above.setdefault(name, {})
+                other = claims.get(number)
+                if other is None or not self._holds(other, number) or not self._is_before(other.head, head, number):
+                    claims[number] = made
+        if seat.name not in head.promised and (at := self._accounts.in_flight_at(seat.name, costs, now)) > now:
+            head.promised[seat.name] = at
+        return made
+
+    def delayed_until(self, seat: Seat, waiting: Waiting, costs: Costs, now: float) -> float | None:
+        """Return the time until which a start would delay a claimed task; None if it delays none."""
+        for number, sleep in seat.asleep.items():
+            if number <= waiting.level and self._delays(sleep, number, seat, waiting, costs, now):
+                return sleep.until
+        for name in self._parents[seat.name]:
+            claims = self._above.get(name)
+            for number, sleep in list(claims.items()) if claims else ():
+                if not self._holds(sleep, number):
+                    del self._above[name][number]
+                elif number <= waiting.level and self._delays(sleep, number, seat, waiting, costs, now):
+                    return sleep.until
+        return None
+
+    def _holds(self, sleep: Sleep, number: int) -> bool:
+        """Return whether a claim still holds: its resource sleeps, and a task waits for it."""
+        seat = self._seats[sleep.resource]
+        if seat.asleep.get(number) is not sleep:
+            return False
+        if sleep.head.is_gone or sleep.head.level != number:  # the one behind it waits for the same
+            level = self._window.level(number)
+            head = None if level is None else level.next_for(seat.types, seat.name)
+            if head is None:
+                return False
+            sleep.head = head
+        return True
+
+    def _delays(self, sleep: Sleep, number: int, seat: Seat, waiting: Waiting, costs: Costs, now: float) -> bool:
+        """Return whether a start on a resource delays a claimed task."""
+        if not self._holds(sleep, number) or sleep.head is waiting:
+            return False
+        if number == waiting.level and not self._is_before(sleep.head, waiting, number):
+            return False
+        if sleep.kept:
+            return any(costs.get(name, 0.0) > 0 for name in sleep.kept)
+        accounts, at, wanted = self._accounts, sleep.resource, sleep.costs
+        ends_at = now + self._pool.types[waiting.task.type].duration_s
+        earliest = sleep.until if sleep.until < math.inf else accounts.expected_at(at, wanted, now)
+        if accounts.expected_at(at, wanted, now, costs, ends_at, seat.name) > earliest:
+            return True
+        promised = sleep.head.promised.get(at)
+        if promised is None or now < promised or not accounts.holds_in_flight(seat.name, costs, at):
+            return False
+        return accounts.in_flight_at(at, wanted, now, costs, ends_at, seat.name) > now
+
+    def _is_before(self, one: Waiting, other: Waiting, number: int) -> bool:
+        level = self._window.level(number)
+        assert level is not None, "they wait in it"
+        return level.order(one) <= level.order(other)
