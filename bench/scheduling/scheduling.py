@@ -1,20 +1,22 @@
 """Resources under a backlog beside the optimum; with a flood, with failures, with tenants of different weights.
 
 `--flood`: waits of an urgent type with and without a flood of another. `--failure`: a quarter of the resources fail and
-return. `--tenants`: 200 tenants with weights from 1 to 10 on one resource.
+return. `--tenants`: 200 tenants with weights from 1 to 10 on one resource. `--costs`: tenants whose tasks cost 1 to
+3,000 units.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from bench.scheduling import backlog, failure, flood, tenants
+from bench.scheduling import backlog, costs, failure, flood, tenants
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage
 
 FLOODED = 10
 FAILURE_S = 20.0
 TENANTS, TENANTS_RATE, TENANTS_S = 200, 1_000.0, 10
+COSTS_S = 30
 
 
 async def run(stage: Stage, *, resources: int, seconds: int, rounds: int, **chosen: bool) -> dict[str, Any]:
@@ -24,6 +26,8 @@ async def run(stage: Stage, *, resources: int, seconds: int, rounds: int, **chos
         return await failure.run(stage, resources=resources, seconds=FAILURE_S)
     if chosen["tenants"]:
         return await tenants.run(stage, tenants=TENANTS, rate=TENANTS_RATE, seconds=TENANTS_S)
+    if chosen["costs"]:
+        return await costs.run(stage, seconds=COSTS_S)
     return await backlog.run(stage, resources=resources, seconds=seconds)
 
 
@@ -36,6 +40,7 @@ BENCHMARK = Benchmark(
         ("flood", False, "verification codes beside a flood of marketing"),
         ("failure", False, "a quarter of the resources fail and return"),
         ("tenants", False, "tenants of different weights on one resource"),
+        ("costs", False, "tenants of different weights whose tasks cost 1 to 3,000 units"),
     ),
     figures=(
         Figure("utilisation", ">=", 0.98),
@@ -47,5 +52,6 @@ BENCHMARK = Benchmark(
         Figure("not_back", "==", 0),
         Figure("share_error", "<=", 0.02),
         Figure("quiet_p99_ratio", "<=", 1.2),
+        Figure("use_percent", ">=", 97.0),
     ),
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bench.scheduling import pools
+import pytest
+
+from bench.scheduling import costs, pools
 from bench.scheduling.counting import Start, overshoot, overshoots, work
 from bench.scheduling.optimum import most_work
 from bench.scheduling.replay import Replay
@@ -39,3 +41,22 @@ def test_the_matching_does_nearly_the_optimum_with_a_backlog_everywhere() -> Non
     assert overshoot(pool, starts) == 0
     done = work(pool, starts, 1e9 + 1, 1e9 + 61) / 60
     assert 0.98 * most_work(pool) <= done <= most_work(pool) * (1 + 1e-6)
+
+
+def test_shares_of_charged_units_are_judged_in_the_worst_ten_seconds_and_the_use_in_all() -> None:
+    fair = [(1e9 + second + part / 10, "b" if part < 3 else "a", 10.0) for second in range(20) for part in range(4)]
+    weights = {"a": 1.0, "b": 3.0}
+    found = costs.figures(weights, 40.0, fair, 1e9, 20)
+    assert found == {"share_error": pytest.approx(0.0, abs=1e-9), "use_percent": pytest.approx(100.0), "over": 0.0}
+    turned = [(at, "a" if at >= 1e9 + 19 else tenant, cost) for at, tenant, cost in fair]
+    found = costs.figures(weights, 30.0, turned, 1e9, 20)
+    assert found["share_error"] == pytest.approx(0.075), "of ten seconds, one gave all to a"
+    assert (found["use_percent"], found["over"]) == (pytest.approx(400 / 3), 200.0)
+
+
+def test_the_pools_of_mixed_costs_take_the_largest_task_of_each_tenant() -> None:
+    for case in costs.CASES:
+        pool = costs.pool_of(case)
+        least = min([case.tokens, *case.below])
+        assert all(most <= least for _, _, most in case.tenants.values())
+        assert pool.tenants.keys() == case.tenants.keys()
