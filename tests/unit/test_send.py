@@ -11,6 +11,7 @@ import pytest
 
 from emq.producer import Outcome, Outgoing
 from emq.producer.batcher import BATCH
+from emq.producer.log_topics import FEW
 from emq.producer.producer import AT_ONCE
 from emq.producer.sorted_topics import CHUNK
 from emq.runtime import errors
@@ -281,9 +282,9 @@ async def test_a_topic_created_again_while_its_messages_wait_takes_none_into_ano
         return await real(puts)
 
     meddled(r, create_again)
-    sent = [Outgoing(name, b"x") for name in others for _ in range(2)]
-    outcomes = await r.producer.send([*sent, *[Outgoing("victim", b"x", priority="low") for _ in range(2)]])
-    assert kinds(outcomes) == [str] * len(sent) + [errors.InvalidMessage] * 2
+    sent = [Outgoing(name, b"x") for name in others for _ in range(FEW)]
+    outcomes = await r.producer.send([*sent, *[Outgoing("victim", b"x", priority="low") for _ in range(FEW)]])
+    assert kinds(outcomes) == [str] * len(sent) + [errors.InvalidMessage] * FEW
     assert await stored(r, "victim", "high") == await stored(r, "victim", "low") == []
 
 
