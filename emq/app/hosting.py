@@ -7,7 +7,7 @@ import contextlib
 import functools
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Concatenate, TypeVar, overload
+from typing import Any, Concatenate, TypeVar, Unpack, overload
 
 from emq.allocation.membership import LoneMembership, Membership
 from emq.allocation.tree.protocol import Tree
@@ -18,7 +18,7 @@ from emq.app.receivers import Receivers
 from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
 from emq.groups.records import Keeper, Records
 from emq.host import garbage_collection
-from emq.host.handlers import OnExpired, Withdrawn, check_pattern
+from emq.host.handlers import Endings, check_pattern
 from emq.host.host import Host
 from emq.host.neighbours import Neighbours
 from emq.host.options import HostOptions
@@ -97,27 +97,15 @@ class HostingApp(HookedApp):
         return None if self.host is None else self.host.epoch_of(topic)
 
     @overload
-    def handler(
-        self, pattern: str, *, on_expired: OnExpired | None = None, withdraws: Withdrawn | None = None
-    ) -> Callable[[OneHandler], OneHandler]: ...
+    def handler(self, pattern: str, **endings: Unpack[Endings]) -> Callable[[OneHandler], OneHandler]: ...
 
     @overload
     def handler(
-        self,
-        pattern: str,
-        *,
-        batch_size: int,
-        on_expired: OnExpired | None = None,
-        withdraws: Withdrawn | None = None,
+        self, pattern: str, *, batch_size: int, **endings: Unpack[Endings]
     ) -> Callable[[BatchHandler], BatchHandler]: ...
 
     def handler(
-        self,
-        pattern: str,
-        *,
-        batch_size: int = 1,
-        on_expired: OnExpired | None = None,
-        withdraws: Withdrawn | None = None,
+        self, pattern: str, *, batch_size: int = 1, **endings: Unpack[Endings]
     ) -> Callable[[Function], Function]:
         """Decorate a function to handle the messages of the topics that match `pattern`.
 
@@ -135,12 +123,7 @@ class HostingApp(HookedApp):
             pattern: a topic's name, or a shell pattern such as `orders.*`; the most specific one wins.
             batch_size: most messages in one call. Above 1, the function takes lists of messages of one group. A sorted
                 topic with `ordering="slot"` runs one message at a time, so its lists have one message.
-            on_expired: called with each message whose time to live was over before its next attempt, once the message
-                is a dead letter. A plain function, on the event loop: it must return at once. After a crash at that
-                    moment it is not called.
-            withdraws: called with each message of a log topic that the host reads. If it returns true, the message has
-                ended: it never starts, and uses up no quota. A plain function, on the event loop: it must return at
-                once. It may be called again for the same message, after a crash or a move.
+            endings: `on_expired` and `withdraws`, see `emq.host.handlers.Endings`.
 
         Raises:
             InvalidSettings: the pattern is missing or taken, the function cannot be called with one argument, EMQ
@@ -151,7 +134,7 @@ class HostingApp(HookedApp):
         check_pattern(pattern)
 
         def bind(function: Function) -> Function:
-            self.handlers.bind(pattern, function, batch_size=batch_size, on_expired=on_expired, withdraws=withdraws)
+            self.handlers.bind(pattern, function, batch_size=batch_size, **endings)
             return function
 
         return bind

@@ -9,7 +9,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 from emq.calls import calling, dependencies, middleware, plan
 from emq.groups.receiver import Receiver
@@ -29,8 +29,20 @@ log = logging.getLogger(__name__)
 OnExpired: TypeAlias = Callable[[Message], object]
 """Called with each message that expired, beside making a dead letter. Must return at once; may raise."""
 
-Withdrawn: TypeAlias = Callable[[Message], object]
-"""Called with each message that is read; returns whether the message ends without a start. Must return at once."""
+
+class Endings(TypedDict, total=False):
+    """Plain functions for messages that end without a start. They run on the event loop, and must return at once.
+
+    Attributes:
+        on_expired: called with each message whose time to live was over before its next attempt, once the message is a
+            dead letter. After a crash at that moment it is not called.
+        withdraws: called with each message of a log topic that the host reads. If it returns true, the message has
+            ended: it never starts, and uses up no quota. It may be called again for the same message, after a crash or
+            a move.
+    """
+
+    on_expired: OnExpired | None
+    withdraws: Callable[[Message], object] | None
 
 
 class Binding(NamedTuple):
@@ -72,17 +84,11 @@ class Handlers:
         *,
         batch_size: int = 1,
         on_expired: OnExpired | None = None,
-        withdraws: Withdrawn | None = None,
+        withdraws: Callable[[Message], object] | None = None,
     ) -> None:
         """Bind a handler to the topics that match `pattern`. A plain function runs in a bounded pool of threads.
 
         The parameters of the function say what it is called with; see `emq.calls.plan`.
-
-        Args:
-            on_expired: called on the event loop with each message that has become a dead letter because its time to
-                live was over.
-            withdraws: called on the event loop with each message that a host reads from a queue or lane; returns
-                whether the message ends without a start.
 
         Raises:
             InvalidSettings: `pattern` is not text, `batch_size` is below 1, a handler is bound to the same pattern

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from emq.producer import checks, reopening
+from emq.producer import reopening
 from emq.producer.batcher import BATCH, Batcher, fitting
 from emq.producer.outcomes import Outcome, Repeated, first_failure, in_doubt, unsent
+from emq.producer.queue_columns import QueueColumns, at_places, expiring, put_to, stored
 from emq.producer.queue_tails import Tails
 from emq.producer.reopening import Reopening
 from emq.producer.router import Router
@@ -19,8 +19,7 @@ from emq.runtime.clock import Clock
 from emq.storage import message
 from emq.storage.answers import of_each
 from emq.storage.durability import Durability
-from emq.storage.log_store import REPEATED, LogStore, Put
-from emq.topics.model import Topic
+from emq.storage.log_store import LogStore, Put
 from emq.trail import events
 from emq.trail.sink import TrailSink
 
@@ -29,32 +28,6 @@ T = TypeVar("T")
 FEW = 8
 """Batches with fewer messages share calls to the store, whatever their topics. A call with `BATCH` of them holds a
 server for some milliseconds."""
-
-
-class QueueColumns(NamedTuple):
-    """Messages of one topic and priority, checked.
-
-    Attributes:
-        headers, ids, ttl_s: a value for each message, which may be None; or None if all messages lack it. A message
-            without an id gets a new one.
-    """
-
-    bodies: Sequence[bytes]
-    keys: Sequence[str | None]
-    headers: Sequence[dict[str, str] | None] | None = None
-    ids: Sequence[str | None] | None = None
-    ttl_s: Sequence[float | None] | None = None
-
-    def part(self, start: int, end: int) -> QueueColumns:
-        """Return the messages from `start` on, before `end`."""
-        return QueueColumns(*(None if column is None else column[start:end] for column in self))  # type: ignore[arg-type]
-
-    def sizes(self) -> list[int]:
-        """Return the bytes of each message."""
-        if self.headers is None and self.keys.count(None) == len(self.keys):
-            return [*map(len, self.bodies)]
-        each = zip(self.bodies, self.keys, self.headers or itertools.repeat(None), strict=False)
-        return [len(body) + message.label_bytes(key, headers) for body, key, headers in each]
 
 
 class _Single(NamedTuple):
@@ -207,7 +180,7 @@ class QueueProducer:
                     answer = reopening.unopened(route.topic.name)
                 for i in at:
                     outcomes[i] = answer
-                self._doubt(route, group, priority, answer, _at(uids, at))
+                self._doubt(route, group, priority, answer, at_places(uids, at))
             if not todo:
                 break
             try:
@@ -266,11 +239,11 @@ class QueueProducer:
         """
         encoded, uids, keys, has_keys, published_us, repeats = batch
         puts = [
-            _put(
+            put_to(
                 route,
                 group,
                 priority,
-                _at(encoded, at),
+                at_places(encoded, at),
                 [message.label(uids[i]) for i in at] if route.topic.dedupe_ms else (),
                 has_keys and any(keys[i] is not None for i in at),
             )
@@ -294,10 +267,10 @@ class QueueProducer:
             if isinstance(answer, errors.EMQError):
                 refused.append(_Refused(group, at, answer))
             else:
-                answer, at, left_out = _stored(answer, at)
+                answer, at, left_out = stored(answer, at)
                 repeats.update(left_out)
                 self.tails.put(route, group, priority, tail, answer, sent_us)
-                self._record(route, group, priority, answer, _at(uids, at), _at(keys, at), published_us)
+                self._record(route, group, priority, answer, at_places(uids, at), at_places(keys, at), published_us)
         return refused
 
     async def _put(self, singles: Sequence[_Single], durability: Durability) -> Sequence[Outcome]:
@@ -314,7 +287,7 @@ class QueueProducer:
             for at in places.values()
         ]
         puts = [
-            _put(
+            put_to(
                 first.route,
                 first.group,
                 first.priority,
@@ -334,11 +307,11 @@ class QueueProducer:
                     outcome[i] = answer
                 self._doubt(first.route, first.group, first.priority, answer, [singles[i].uid for i in at])
             else:
-                answer, stored, left_out = _stored(answer, at)
+                answer, kept, left_out = stored(answer, at)
                 for i in left_out:
                     outcome[i] = Repeated(message.label(singles[i].uid))
                 self.tails.put(first.route, first.group, first.priority, tail, answer, sent_us)
-                uids, keys = [singles[i].uid for i in stored], [singles[i].key for i in stored]
+                uids, keys = [singles[i].uid for i in kept], [singles[i].key for i in kept]
                 self._record(first.route, first.group, first.priority, answer, uids, keys, first.published_us)
         return outcome
 
@@ -362,13 +335,6 @@ class QueueProducer:
             self._trail.record(events.Doubted(self._clock.now_us(), route.topic.name, group, uids, priority))
 
 
-def expiring(m: message.Message, topic: Topic, priority: int, ttl_s: float) -> bytes:
-    """Return the body of a first delivery with a time to live of its own, from `m.published_us` on."""
-    m.priority, m.group = priority, topic.layout if m.key else 0
-    m.expires_us = m.published_us + checks.ttl_us(ttl_s)
-    return message.encode_retry(m)
-
-
 def _or(outcome: errors.EMQError | Repeated | None, id_: str) -> Outcome:
     return outcome or id_
 
@@ -388,28 +354,3 @@ def _fit(before: Route, route: Route, priority: int) -> Route:
             f"{', '.join(topic.priorities) or 'none, since it is sorted'}"
         )
     return route
-
-
-def _put(route: Route, group: int, priority: int, bodies: Sequence[bytes], ids: Sequence[str], keyed: bool) -> Put:
-    queues, layout = route.queues[group], route.topic.layout if keyed else None
-    put = Put(queues[priority], bodies, layout=layout)
-    if ids:
-        put = put._replace(ids=ids, remember_ms=route.topic.dedupe_ms)
-    if route.max_length is None:
-        return put
-    drop_oldest = route.topic.options.overflow == "drop_oldest"
-    return put._replace(max_length=route.max_length, drop_oldest=drop_oldest, siblings=queues)
-
-
-def _at(column: Sequence[T], at: Sequence[int]) -> Sequence[T]:
-    """Return the values at the given places. If the places are a range, this is one slice."""
-    return column[at.start : at.stop : at.step] if isinstance(at, range) else [column[i] for i in at]
-
-
-def _stored(offsets: Sequence[int], at: Sequence[int]) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-    """Return the offsets and places of the messages that a put stored, and the places of those that it left out."""
-    if REPEATED not in offsets:
-        return offsets, at, []
-    stored = [(offset, i) for offset, i in zip(offsets, at, strict=True) if offset != REPEATED]
-    left_out = [i for offset, i in zip(offsets, at, strict=True) if offset == REPEATED]
-    return [offset for offset, _ in stored], [i for _, i in stored], left_out

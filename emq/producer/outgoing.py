@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from emq.producer import checks, sorted_topics
 from emq.producer.checks import due_ms_of, ttl_us
-from emq.producer.log_topics import QueueColumns
+from emq.producer.queue_columns import QueueColumns
 from emq.producer.scores import score_of
 from emq.producer.sorted_topics import SlotColumns, SortedOptions
 from emq.runtime import errors, inputs

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import repeat, starmap
 from typing import Any
 
-from emq.producer import checks, delayed_messages, log_topics, reopening, sorted_topics
+from emq.producer import checks, delayed_messages, log_topics, queue_columns, reopening, sorted_topics
 from emq.producer.checks import due_ms_of, ttl_us
 from emq.producer.expiry_notes import Expiring
 from emq.producer.first_publishes import FirstPublishes
@@ -150,7 +150,7 @@ class Producer:
                 encoded = message.encode(uid, body, key, now_us, sent_headers, found.layout)
             else:
                 m = message.Message(uid, body, key, now_us, sent_headers)
-                encoded = log_topics.expiring(m, found, index, ttl_s)
+                encoded = queue_columns.expiring(m, found, index, ttl_s)
             return await self._queues.publish(route, key, index, encoded, uid, now_us)
         except UnicodeEncodeError as exc:
             raise inputs.unencodable(exc) from exc
@@ -214,7 +214,7 @@ class Producer:
             return all_published(await self._one_by_one(waiting))
         all_headers = [dict(headers)] * count if headers else None
         ttls_s = None if ttl_s is None else [ttl_s] * count
-        columns = log_topics.QueueColumns(bodies, all_keys, all_headers, message_ids, ttls_s)
+        columns = queue_columns.QueueColumns(bodies, all_keys, all_headers, message_ids, ttls_s)
         return all_published(await self._queues.publish_many(route, found.priority_index(priority), columns))
 
     async def send(self, messages: Iterable[Outgoing]) -> list[Outcome]:

@@ -136,7 +136,7 @@ class Router:
             if isinstance(exc, errors.DatabaseUnavailable):
                 self._missed(str(exc))
             return dict.fromkeys(names, exc)
-        self._answered()
+        self._answered() if self._routes else self._seen()
         self._begun_at = min(self._begun_at, made.version)
         topics = {n: topic for n, topic in made.found.items() if isinstance(topic, Topic) and n not in self._routes}
         refused = {name: exc for name, exc in made.found.items() if isinstance(exc, errors.EMQError)}
@@ -252,20 +252,17 @@ class Router:
 
     async def _read_now(self, wanted: Collection[str]) -> Mapping[str, Route]:
         self._checked_at = _now_s()
-        new = [name for name in wanted if name not in self._routes][:AT_ONCE]
         self._version, self._begun_at = min(self._version, self._begun_at), NEVER
         # What was changed before a topic was read does not count.
         since = self._version if self._routes and self._version != NEVER else 0
-        changes, topics = await self._catalog.news(since, new)
+        changes = await self._catalog.changed_names(since)
         known = [name for name in (self._routes if changes.all else changes.changed) if name in self._routes]
         # Not even the store may know where the queues of a topic ended that was deleted long ago.
         await self._learn(known, frozenset(known if changes.all else changes.deleted))
         self._version = changes.version
         self._seen()
         found = {name: route for name in wanted if (route := self._routes.get(name)) is not None}
-        found |= self._kept(new, topics)
-        looked_for = set(new)
-        return found | await self._learn([name for name in wanted if name not in found and name not in looked_for])
+        return found | await self._learn([name for name in wanted if name not in found])
 
     async def _learn(self, names: Sequence[str], deleted: Collection[str] = ()) -> dict[str, Route]:
         """Read topics, and return the routes of those that are awake.

@@ -114,20 +114,13 @@ class CatalogReading:
         """
         return await self.read_rows(lambda rows: rows.changes.since(version))
 
-    async def news(self, version: int, names: Sequence[str]) -> tuple[ChangedNames, dict[str, Topic]]:
-        """Return the names of the topics that changed after `version`, and those of the named topics that exist.
-
-        All from one transaction. If `version` is 0, no topic counts as changed.
+    async def changed_names(self, version: int) -> ChangedNames:
+        """Return the names of the topics that changed after `version`; no names if it is 0.
 
         Raises:
             DatabaseUnavailable: try again later.
         """
-
-        def look(rows: TopicRows) -> tuple[ChangedNames, dict[str, Topic]]:
-            changed = rows.changes.names_since(version) if version else ChangedNames(rows.changes.version(), [], [])
-            return changed, row_codec.readable_ones(rows.bodies(names).items()) if names else {}
-
-        return await self.read_rows(look, database.ANSWER_S if names else database.QUICK_S)
+        return await self.read_rows(lambda rows: rows.changes.names_since(version), database.QUICK_S)
 
     async def read_rows(self, look: Callable[[TopicRows], T], deadline_s: float = database.ANSWER_S) -> T:
         """Return what a function finds in the rows, in one transaction that only reads."""

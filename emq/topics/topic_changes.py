@@ -97,9 +97,9 @@ class TopicChanges:
         return Changes(now, [*read.values()], gone, lost, families)
 
     def names_since(self, version: int) -> ChangedNames:
-        """Return the names of the topics that changed after a version."""
+        """Return the names of the topics that changed after a version; none after 0."""
         now, lost = self._after(version)
-        if lost or now == version:
+        if lost or version in (0, now):
             return ChangedNames(now, [], [], lost)
         rows = self._connection.execute(self._changed(version)).all()
         return ChangedNames(now, [row.name for row in rows], [row.name for row in rows if row.deleted_at > version])

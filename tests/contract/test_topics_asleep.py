@@ -58,7 +58,7 @@ async def test_a_topic_with_a_row_sleeps_and_the_first_publish_wakes_it_with_its
     assert (slept.asleep_s > 0, slept.qps, slept.options.max_attempts) == (True, 120.0, 3)
     assert name in [topic.name for topic in await place.catalog.list()]
     assert name not in {topic.name for topic in (await place.catalog.changes_since(0)).changed}
-    assert name in (await place.catalog.news(before, ()))[0].deleted
+    assert name in (await place.catalog.changed_names(before)).deleted
     assert name in (await place.catalog.changes_since(before)).deleted
     assert await place.live() == 0
     [answer] = await place.store.log.put([Put(slept.queue(0, 0), [b"by who has not heard of it"])])
@@ -85,7 +85,7 @@ async def test_a_change_of_a_topic_that_sleeps_leaves_it_asleep_and_tells_nobody
     await place.admin.put_many([await place.catalog.get(name)])
     slept = await place.catalog.get(name)
     assert (slept.asleep_s > 0, slept.qps, slept.groups, slept.earlier) == (True, 30.0, 1, ())
-    assert (await place.catalog.news(version, ()))[0].changed == []
+    assert (await place.catalog.changed_names(version)).changed == []
     assert (await place.catalog.changes_since(version)).changed == []
     [answer] = await place.store.log.put([Put(slept.queue(0, 0), [b"it is sealed"])])
     assert isinstance(answer, errors.QueueSealed)
@@ -188,7 +188,7 @@ async def test_a_topic_that_sleeps_is_deleted_and_wakes_no_more(place: Place, wa
     version, before_s = await place.catalog.version(), SystemClock().now()
     assert await place.admin.delete(name) == 0
     assert await place.live() == 0
-    assert (await place.catalog.news(version, ()))[0].deleted == [name]
+    assert (await place.catalog.changed_names(version)).deleted == [name]
     with pytest.raises(errors.UnknownTopic):
         await place.catalog.get(name)
     if way == "plain":

@@ -24,6 +24,15 @@ MUTANTS = (
         "tests/unit/test_send.py::test_after_a_failure_nothing_overtakes_and_each_outcome_is_true",
     ),
     Mutant(
+        "look-hides-a-change",
+        "L",
+        "a producer goes on by a topic as read before its last change, since a look has counted that change as known",
+        "emq/producer/router.py",
+        "self._begun_at = min(self._begun_at, made.version)",
+        "pass",
+        "tests/unit/test_router.py::test_a_look_that_ends_before_a_topics_first_reading_hides_no_change_of_it",
+    ),
+    Mutant(
         "missing-answers-count",
         "L",
         "a store that answers for fewer messages than it was given counts as having taken all",

@@ -13,7 +13,8 @@ import pytest
 from emq_data import Data
 
 from emq.producer import Outcome
-from emq.producer.log_topics import QueueColumns, QueueProducer
+from emq.producer.log_topics import QueueProducer
+from emq.producer.queue_columns import QueueColumns
 from emq.producer.routes import Route
 from emq.runtime.settings import Settings
 from emq.storage import message

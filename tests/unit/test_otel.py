@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import emq
-from emq.observe.otel import Tracing
 from emq.runtime import errors
+from emq_otel import Tracing
 from emq_testing import Harness
 
 PAGE = Path(__file__).parents[2] / "docs/tracing.md"
@@ -344,12 +344,12 @@ async def test_a_message_without_headers_and_a_schedule_are_traced() -> None:
 
 
 def test_a_program_without_the_extra_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "emq.observe.otel")
+    monkeypatch.delitem(sys.modules, "emq_otel.tracing")
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(
-        errors.InvalidSettings, match=r"emq\.observe\.otel needs the module 'opentelemetry'; (pip install|install EMQ)"
+        errors.InvalidSettings, match=r"emq_otel needs the module 'opentelemetry'; (pip install|install EMQ)"
     ):
-        importlib.import_module("emq.observe.otel")
+        importlib.import_module("emq_otel.tracing")
 
 
 async def test_the_page_is_right() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable
 from typing import TypeVar
 
 import pytest
@@ -47,10 +47,10 @@ class Watched(Catalog):
         self.read.append([*names])
         return await self._held(super().some(self.read[-1]))
 
-    async def news(self, version: int, names: Sequence[str]) -> tuple[ChangedNames, dict[str, Topic]]:
+    async def changed_names(self, version: int) -> ChangedNames:
         if self.failure is not None:
             raise self.failure
-        return await self._held(super().news(version, names))
+        return await self._held(super().changed_names(version))
 
     async def _held(self, reading: Awaitable[T]) -> T:
         found = await reading

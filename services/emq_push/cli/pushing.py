@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from emq import App
 from emq.calls.middleware import Middleware
 from emq.groups.receiver import Receiver
-from emq.host.handlers import Binding, Handlers, OnExpired, Withdrawn
+from emq.host.handlers import Binding, Endings, Handlers, OnExpired
 from emq.host.throttles import Throttles
 from emq.runtime import errors
 from emq.storage.message import Message
@@ -57,10 +57,9 @@ class WithPush(Handlers):
         function: Callable[[Any], Any],
         *,
         batch_size: int = 1,
-        on_expired: OnExpired | None = None,
-        withdraws: Withdrawn | None = None,
+        **endings: Unpack[Endings],
     ) -> None:
-        self._own.bind(pattern, function, batch_size=batch_size, on_expired=on_expired, withdraws=withdraws)
+        self._own.bind(pattern, function, batch_size=batch_size, **endings)
 
     def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
         self._own.bind_receiver(pattern, receiver)

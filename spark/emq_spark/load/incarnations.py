@@ -118,7 +118,7 @@ class Incarnations:
         load_state.write(self._path, Learned(self._catalog, self._made))
 
     async def _check_topics(self, topics: Iterable[str]) -> None:
-        changes, _ = await self._app.catalog.news(self._catalog, ())
+        changes = await self._app.catalog.changed_names(self._catalog)
         if again := set(topics).intersection(changes.deleted):
             raise unsure(f"topic {min(again)!r} was deleted since it was published to", load_state.REMEDY)
 

@@ -24,7 +24,7 @@ try:
     from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
     from opentelemetry.util.types import AttributeValue
 except ModuleNotFoundError as exc:
-    raise errors.InvalidSettings(f"emq.observe.otel needs the module {exc.name!r}; {extras.remedy('otel')}") from exc
+    raise errors.InvalidSettings(f"emq_otel needs the module {exc.name!r}; {extras.remedy('otel')}") from exc
 
 SYSTEM = "emq"
 
