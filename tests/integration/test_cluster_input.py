@@ -10,7 +10,7 @@ import pytest
 
 import emq_servers as servers
 from support import cluster, cluster_load
-from support.cluster import Cluster, Place
+from support.cluster import Cluster, Note, Place
 from support.cluster_process import HostProcess
 
 TOPICS = cluster_load.FEW_TOPICS
@@ -51,9 +51,12 @@ async def test_wrong_credentials_end_the_host_with_the_remedy(hosts: Cluster) ->
 
 
 async def test_the_cap_holds_between_hosts_whose_clocks_differ_since_they_follow_one_time(
-    place: Place, tmp_path: Path
+    place: Place, tmp_path: Path, record_property: Note
 ) -> None:
-    async with Cluster(place, tmp_path, session_timeout_s=10.0) as hosts, hosts.load(TOPICS, clean=True):
+    async with (
+        Cluster(place, tmp_path, session_timeout_s=10.0, note=record_property) as hosts,
+        hosts.load(TOPICS, clean=True),
+    ):
         members = [hosts.start(ahead_s=ahead_s) for ahead_s in (0.8, -0.7, 0.2)]
         await hosts.until_working(*members)
         await asyncio.sleep(1.5)

@@ -17,7 +17,7 @@ from emq.allocation.records import Record
 from emq.allocation.tree.protocol import Tree
 from emq_trace import cluster_view
 from support import cluster
-from support.cluster import Cluster
+from support.cluster import Cluster, Note
 from support.cluster_process import HostProcess
 from support.ensemble import MemoryEnsemble
 from support.virtual import LoopClock, virtual
@@ -29,9 +29,11 @@ TIMEOUT_S = 6.0
 
 
 @pytest.fixture
-async def hosts(zookeeper_ensemble: servers.Ensemble, redis_url: str, tmp_path: Path) -> AsyncIterator[Cluster]:
+async def hosts(
+    zookeeper_ensemble: servers.Ensemble, redis_url: str, tmp_path: Path, record_property: Note
+) -> AsyncIterator[Cluster]:
     with cluster.place_on(zookeeper_ensemble, redis_url, tmp_path) as place:
-        async with Cluster(place, tmp_path) as made:
+        async with Cluster(place, tmp_path, note=record_property) as made:
             yield made
 
 

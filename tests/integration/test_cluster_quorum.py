@@ -10,7 +10,7 @@ import pytest
 
 import emq_servers as servers
 from support import cluster, cluster_load, cluster_receipts
-from support.cluster import LEASE_US, SESSION_TIMEOUT_S, Cluster
+from support.cluster import LEASE_US, SESSION_TIMEOUT_S, Cluster, Note
 
 
 @pytest.fixture
@@ -24,9 +24,11 @@ def ensemble(zookeeper_ensemble: servers.Ensemble) -> Iterator[servers.Ensemble]
 
 
 @pytest.fixture
-async def hosts(ensemble: servers.Ensemble, redis_url: str, tmp_path: Path) -> AsyncIterator[Cluster]:
+async def hosts(
+    ensemble: servers.Ensemble, redis_url: str, tmp_path: Path, record_property: Note
+) -> AsyncIterator[Cluster]:
     with cluster.place_on(ensemble, redis_url, tmp_path) as place:
-        async with Cluster(place, tmp_path) as made:
+        async with Cluster(place, tmp_path, note=record_property) as made:
             yield made
 
 

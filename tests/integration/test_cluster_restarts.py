@@ -12,7 +12,7 @@ import pytest
 
 import emq_servers as servers
 from support import cluster, cluster_receipts
-from support.cluster import Cluster, Place
+from support.cluster import Cluster, Note, Place
 
 
 @pytest.fixture
@@ -31,10 +31,10 @@ def place_on_postgres(
 
 @pytest.mark.parametrize(("bounces", "new_first"), [(4, False), (2, True)], ids=["stop first", "new first"])
 async def test_a_rolling_restart_repeats_nothing_and_moves_no_group_twice_in_one_bounce(
-    place: Place, tmp_path: Path, bounces: int, new_first: bool
+    place: Place, tmp_path: Path, bounces: int, new_first: bool, record_property: Note
 ) -> None:
     # Sessions are long, so that no host looks as if it had crashed where the machine is only busy.
-    async with Cluster(place, tmp_path, session_timeout_s=15.0) as hosts, hosts.load(clean=True):
+    async with Cluster(place, tmp_path, session_timeout_s=15.0, note=record_property) as hosts, hosts.load(clean=True):
         members = await hosts.started(4)
         await hosts.until_spread(*members)
         for leaving in members[:bounces]:
@@ -55,9 +55,11 @@ async def test_a_rolling_restart_repeats_nothing_and_moves_no_group_twice_in_one
             assert max(moved.values()) == 1, {group: n for group, n in moved.items() if n > 1}
 
 
-async def test_twenty_joins_and_leaves_clean_or_by_kill_lose_nothing(place_on_postgres: Place, tmp_path: Path) -> None:
+async def test_twenty_joins_and_leaves_clean_or_by_kill_lose_nothing(
+    place_on_postgres: Place, tmp_path: Path, record_property: Note
+) -> None:
     chance = random.Random(4)
-    async with Cluster(place_on_postgres, tmp_path) as hosts, hosts.load():
+    async with Cluster(place_on_postgres, tmp_path, note=record_property) as hosts, hosts.load():
         members = await hosts.started(2)
         for change in range(20):
             if len(members) < 2 or (len(members) < 5 and change % 2 == 0):

@@ -40,6 +40,10 @@ NEWER_OWNER = re.compile("has a newer owner than epoch")
 """Text in the log of a host that a store has refused."""
 
 
+Note = Callable[[str, object], None]
+"""Takes what was measured, by name: the fixture `record_property`."""
+
+
 class Place(NamedTuple):
     """The URLs of the servers; that of ZooKeeper has a chroot."""
 
@@ -63,14 +67,26 @@ class Cluster:
         app: a client of the same cluster in this process; no host.
         hosts: all host processes that were started, in order.
         crashes: the crashes, which may cause repeats.
+
+    Args:
+        note: takes what was measured under load.
     """
 
-    def __init__(self, place: Place, directory: Path, *, environment: str = "online", **settings: object) -> None:
+    def __init__(
+        self,
+        place: Place,
+        directory: Path,
+        *,
+        environment: str = "online",
+        note: Note = lambda name, value: None,
+        **settings: object,
+    ) -> None:
         self.place = place
         self.directory = directory
         self.hosts: list[HostProcess] = []
         self.crashes: list[Crash] = []
         self.environment = environment
+        self._note = note
         self._settings = {"session_timeout_s": SESSION_TIMEOUT_S, "checkpoint_s": CHECKPOINT_S, **settings}
         self._stack = contextlib.AsyncExitStack()
         self._names = (f"{environment[0]}{n}" for n in itertools.count(1))
@@ -92,7 +108,13 @@ class Cluster:
     # ------------------------------------------------------------------------------------------------------- hosts
 
     def start(
-        self, name: str = "", *, handler_ms: float = 20.0, ahead_s: float = 0.0, **settings: object
+        self,
+        name: str = "",
+        *,
+        handler_ms: float = 20.0,
+        ahead_s: float = 0.0,
+        loop: str = "asyncio",
+        **settings: object,
     ) -> HostProcess:
         """Start a host process, and do not wait for it."""
         name = name or next(self._names)
@@ -106,7 +128,7 @@ class Cluster:
             **settings,
         }
         environ = {k: v for k, v in os.environ.items() if not k.startswith("EMQ_")}
-        environ |= {f"EMQ_{key.upper()}": str(value) for key, value in values.items()}
+        environ |= {f"EMQ_{key.upper()}": str(value) for key, value in values.items()} | {"HOST_LOOP": loop}
         lives = sum(host.name.partition("+")[0] == name for host in self.hosts)
         host = HostProcess(name if not lives else f"{name}+{lives}", self.directory, environ, handler_ms, ahead_s)
         self.hosts.append(host)
@@ -196,6 +218,7 @@ class Cluster:
         assert isinstance(went_back, asyncio.CancelledError), went_back
         caps = {topic.name: topic.qps for topic in topics}
         self.check(quota or (lambda r: caps[r.topic]), **expected)
+        self.note_measured(len(load.sent))
 
     def check(self, quota: Callable[[Receipt], float], *, clean: bool = False) -> None:
         """Fail with the broken promises among these: no repetition without a cause, the cap, one owner.
@@ -213,6 +236,12 @@ class Cluster:
         }
         broken = {name: (len(cases), cases[:5]) for name, cases in found.items() if cases}
         assert not broken, f"{broken}\n{self.tails()}"
+
+    def note_measured(self, messages: int) -> None:
+        receipts = self.receipts()
+        self._note("messages", messages)
+        self._note("repeats", len(cluster_receipts.repeated(receipts)))
+        self._note("pause_s", round(cluster_receipts.longest_pause_s(receipts), 1))
 
     def _expiries(self) -> list[Crash]:
         """Return the sessions that ended, on purpose or because the machine was too busy."""

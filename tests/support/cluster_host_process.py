@@ -5,7 +5,8 @@ Usage: cluster_host_process.py RECEIPTS HANDLER_MS CLOCK_AHEAD_S
 Every start and every end of a handler is one line of JSON in RECEIPTS, written by a single call, so that a kill cannot
 lose or halve it; the fields are those of `support.cluster_receipts.Receipt`. A message whose payload begins with
 `flaky` fails its first attempt. The host's clock is CLOCK_AHEAD_S ahead of the machine's. The log goes to standard
-error. At SIGUSR1 the host's session with the ensemble is ended, as somebody else might.
+error. At SIGUSR1 the host's session with the ensemble is ended, as somebody else might. HOST_LOOP in the environment
+names the event loop: asyncio or uvloop.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import time
 from typing import Any
 
+import uvloop
 from kazoo.client import KazooClient
 
 import emq
@@ -77,6 +79,9 @@ def end_session(app: Any) -> None:
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(created).3f %(levelname)s %(name)s %(message)s")
     try:
-        asyncio.run(main(sys.argv[1], float(sys.argv[2]), float(sys.argv[3])))
+        with asyncio.Runner(
+            loop_factory=uvloop.new_event_loop if os.environ["HOST_LOOP"] == "uvloop" else None
+        ) as runner:
+            runner.run(main(sys.argv[1], float(sys.argv[2]), float(sys.argv[3])))
     except emq.EMQError as exc:
         sys.exit(f"{type(exc).__name__}: {exc}")

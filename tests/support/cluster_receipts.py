@@ -151,5 +151,15 @@ def moves(receipts: Iterable[Receipt], from_us: int, to_us: int) -> Iterator[tup
     yield from (+found).items()
 
 
+def longest_pause_s(receipts: Iterable[Receipt]) -> float:
+    """Return the longest time in seconds between a start of a group and its next one, by the hosts' clocks."""
+    last: dict[str, int] = {}
+    longest_us = 0
+    for r in starts(receipts):
+        longest_us = max(longest_us, r.started_us - last.get(r.group, r.started_us))
+        last[r.group] = r.started_us
+    return longest_us / SECOND_US
+
+
 def _brief(r: Receipt) -> str:
     return f"{r.host} under epoch {r.epoch} at {r.started_us / SECOND_US:.3f}"

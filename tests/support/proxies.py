@@ -20,11 +20,14 @@ Loses = Callable[[bytes], bool]
 class PartingProxy:
     """Passes bytes between clients and servers on 127.0.0.1; an asynchronous context manager.
 
-    States: *open*; *silent* (`silence`: connections stay, nothing passes); *cut* (`cut`: existing and new connections
-    break). `heal` leads back to open; then bytes that silence held up pass.
+    States: *open*; *silent* (`silence`: connections stay, nothing passes, or only one way); *cut* (`cut`: existing and
+    new connections break). `heal` leads back to open; then bytes that silence held up pass.
 
     Args:
         ports: ports of the servers; the proxy has a port for each.
+
+    Attributes:
+        delay_s: seconds for which the proxy keeps all that it passes, each way; `heal` sets it to 0.
     """
 
     def __init__(self, ports: Sequence[int]) -> None:
@@ -32,8 +35,10 @@ class PartingProxy:
         self._serving = contextlib.AsyncExitStack()
         self._connections: set[asyncio.Task[None]] = set()
         self._cut = False
-        self._passing = asyncio.Event()
-        self._passing.set()
+        self._requests, self._replies = asyncio.Event(), asyncio.Event()
+        self._requests.set()
+        self._replies.set()
+        self.delay_s = 0.0
         self.ports: list[int] = []
 
     async def __aenter__(self) -> Self:
@@ -49,8 +54,12 @@ class PartingProxy:
         """Return the proxy's addresses, as in a URL."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
-    async def silence(self) -> None:
-        self._passing.clear()
+    async def silence(self, *, requests: bool = True, replies: bool = True) -> None:
+        """Pass nothing more that clients send (`requests`), that servers send (`replies`), or neither."""
+        if requests:
+            self._requests.clear()
+        if replies:
+            self._replies.clear()
 
     async def cut(self) -> None:
         self._cut = True
@@ -60,11 +69,17 @@ class PartingProxy:
 
     async def heal(self) -> None:
         self._cut = False
-        self._passing.set()
+        self.delay_s = 0.0
+        self._requests.set()
+        self._replies.set()
 
     def asked(self, data: bytes) -> Loses | None:
         """Look at what a client sent; return what judges the replies from then on, None for what did until now."""
         return None
+
+    async def _pass(self, way: asyncio.Event) -> None:
+        await asyncio.sleep(self.delay_s)
+        await way.wait()
 
     async def _serve(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._cut:
@@ -85,18 +100,18 @@ class PartingProxy:
         async def forth() -> None:
             nonlocal loses
             while data := await reader.read(1 << 20):
-                await self._passing.wait()
+                await self._pass(self._requests)
                 loses = self.asked(data) or loses
                 to_server.write(data)
-            await self._passing.wait()  # the end of a connection is news, too
+            await self._requests.wait()  # the end of a connection is news, too
 
         async def back() -> None:
             while data := await from_server.read(1 << 20):
-                await self._passing.wait()
+                await self._pass(self._replies)
                 if loses is not None and loses(data):
                     return
                 writer.write(data)
-            await self._passing.wait()
+            await self._replies.wait()
 
         with contextlib.closing(to_server):
             ways = [asyncio.create_task(forth()), asyncio.create_task(back())]

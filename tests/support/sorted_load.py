@@ -108,7 +108,7 @@ class Load:
                 self.known[sent] += 1
             except errors.OutcomeUnknown:
                 self.unknown[sent] += 1
-            except errors.StoreUnavailable:
+            except (errors.StoreUnavailable, errors.StoreFull):
                 self.refused[sent] += 1
             await asyncio.sleep(0.01)
 
