@@ -138,6 +138,7 @@ async def test_deliveries_to_an_endpoint_behind_a_broken_border_arrive_and_other
                     ids.append(await app.publish(topic, b"{}"))
                 await asyncio.sleep(2 / QPS)
             await breaking
+            await proxy.cut()  # what it holds does not arrive any more
             await proxy.heal()
             healed = time.monotonic()
             await until(lambda: all(id_ in arrived for ids in sent.values() for id_ in ids), 60.0)

@@ -42,6 +42,7 @@ class Ledger:
     Attributes:
         known, unknown, refused: payloads, by what became of their publishes.
         starts: of the handler, in their order, over the lives of all hosts.
+        handled: payloads of those that did not fail.
     """
 
     def __init__(self, store: str, database: str, note: Note, **options: Any) -> None:
@@ -49,15 +50,12 @@ class Ledger:
         self.unknown: set[bytes] = set()
         self.refused: set[bytes] = set()
         self.starts: list[Start] = []
+        self.handled: set[bytes] = set()
         self._urls = store, database
         self._note = note
         self._options = options
         self._numbers = itertools.count()
         self._stop = asyncio.Event()
-
-    @property
-    def handled(self) -> set[bytes]:
-        return {start.payload for start in self.starts}
 
     @property
     def repeats(self) -> int:
@@ -135,6 +133,7 @@ class Ledger:
         self.starts.append(Start(m.payload, m.attempt, m.started_us))
         if m.attempt == 1 and int(m.payload.split()[1]) % FLAKY_EVERY == 3:
             raise emq.Retry("flaky", after_s=0.1)
+        self.handled.add(m.payload)
 
 
 def _disorder(starts: Iterable[Start]) -> Iterator[tuple[Start, int]]:
