@@ -1,6 +1,6 @@
 # Everything a developer types. `make` alone prints the list.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test all-tests engine oldest constraints upgrade fuzz day simulate mutants lint types format bench bench-peers bench-check docs clean
+.PHONY: help setup demo test all-tests engine oldest constraints upgrade fuzz day simulate faults mutants lint types format bench bench-peers bench-check docs clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -16,6 +16,7 @@ SHARED := -n $(WORKERS) --maxprocesses 6 --dist loadgroup --no-loadscope-reorder
 # A run starts hundreds of processes that import EMQ, so bytecode is kept even where the environment forbids it.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 BENCH_ARGS ?=
+FAULTS_ARGS ?=
 SEEDS ?= 1000
 SECONDS ?= 60
 TIMES ?= 1
@@ -77,6 +78,9 @@ day: setup ## run a realistic day, in a minute, on every store: make day STORE=p
 
 simulate: setup ## simulate clusters with faults of every kind: make simulate SEEDS=5000; a single one: SEED=123; STORE=redis or sqlite
 	@cd tests && ../$(BIN)/python -m support.simulation $(if $(STORE),--store $(STORE)) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+faults: setup ## break everything on purpose, for hours; a stopped run goes on (FAULTS_ARGS=--short; --write: docs/faults.md)
+	@cd tests && PYTHONDONTWRITEBYTECODE= ../$(BIN)/python -m faults $(FAULTS_ARGS)
 
 mutants: setup ## plant mistakes in a copy of the code, and check that a test catches each: make mutants NAMES="offsets redis-*"
 	@cd tests && ../$(BIN)/python -m mutants $(NAMES) $(if $(BY),--by $(BY)) $(if $(FILES),--files $(FILES)) $(if $(ALL),--all) $(if $(JSON),--json) $(if $(WRITE),--write)

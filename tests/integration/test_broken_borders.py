@@ -6,8 +6,9 @@ import asyncio
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ async def no_replies(proxy: PartingProxy) -> None:
     await asyncio.sleep(FAULT_S)
 
 
-FAULTS: Mapping[str, Callable[[PartingProxy], Awaitable[None]]] = {
+FAULTS: Mapping[str, Callable[[PartingProxy], Coroutine[Any, Any, None]]] = {
     f.__name__: f for f in (resets, delays, half_open, no_requests, no_replies)
 }
 
@@ -103,7 +104,7 @@ async def test_hosts_behind_a_broken_border_lose_nothing_and_keep_the_cap(
             await asyncio.sleep(1)
 
 
-def settings(border: str, place: Place, proxy: PartingProxy) -> dict[str, str]:
+def settings(border: str, place: Place, proxy: PartingProxy) -> dict[str, Any]:
     if border == "tree":
         return {"cluster": behind(place.zookeeper, proxy)}
     if border == "valkey":

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import emq
@@ -103,7 +103,7 @@ class Ledger:
     def judge(self) -> None:
         """Fail with each promise that was broken, and note what was measured."""
         seconds = Counter(s.at_us // 1_000_000 for s in self.starts)
-        broken = {
+        broken: dict[str, Sequence[Any]] = {
             "lost": sorted(self.known - self.handled),
             "handled though refused": sorted(self.handled & self.refused),
             "never published": sorted(self.handled - self.known - self.unknown),
