@@ -30,6 +30,7 @@ class Runner:
 
     def __init__(self, names: list[str], done: set[str], file: Path, *, is_short: bool) -> None:
         self._names, self._done, self._file, self._is_short = names, done, file, is_short
+        self._form = _form(is_short)
         self._commit = _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain") else "")
         self.unknown: list[str] = []
         """Names that stand for no test."""
@@ -47,12 +48,16 @@ class Runner:
         if report.when == "call" or (report.when == "setup" and not report.passed):
             on = datetime.datetime.now(datetime.UTC).date().isoformat()
             line = {"test": _name(report.nodeid), "result": report.outcome, "s": round(report.duration, 1)}
-            line |= {"on": on, "commit": self._commit, **dict(report.user_properties)}
+            line |= {"on": on, "commit": self._commit, "form": self._form, **dict(report.user_properties)}
             with self._file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
 
     def _leaves(self, item: pytest.Item) -> bool:
         return self._is_short and item.get_closest_marker("long") is not None
+
+
+def _form(is_short: bool) -> str:
+    return "short" if is_short else "full"
 
 
 def _name(node: str) -> str:
@@ -86,7 +91,9 @@ def main(arguments: list[str]) -> int:
         file.unlink(missing_ok=True)
     options.folder.mkdir(exist_ok=True)
     names = list(dict.fromkeys(test for fault in faults for cell in page.cells(fault) for test in cell.tests))
-    done = {test for test, line in seen.read(file).items() if line["result"] == "passed"}
+    forms = {"full", _form(options.short)}
+    lines = seen.read(file).items()
+    done = {test for test, line in lines if line["result"] == "passed" and line["form"] in forms}
     if not options.short:
         os.environ.update({name: value for name, value in FULL.items() if name not in os.environ})
     runner = Runner(names, done, file, is_short=options.short)
@@ -94,6 +101,9 @@ def main(arguments: list[str]) -> int:
     status = pytest.main(["--rootdir", str(ROOT), "--collect-only" if options.check else "-q", "-q", *files], [runner])
     for name in runner.unknown:
         sys.stderr.write(f"faults: no test is named {name}; correct tests/faults/table.py\n")
+    if not options.check:
+        told = page.verdicts(faults, seen.read(file))
+        sys.stderr.write(f"faults: cells {', '.join(f'{n} {what}' for what, n in told.items())}; results: {file}\n")
     is_well = status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
     return 1 if runner.unknown else 0 if is_well else int(status)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,6 +37,11 @@ asyncio's event loop and under uvloop.
 def cells(fault: Fault) -> Iterator[Cell]:
     """Yield the cells of a fault that have tests."""
     yield from (cell for store in STORES if isinstance(cell := fault.cells[store], Cell))
+
+
+def verdicts(faults: Sequence[Fault], seen: Seen) -> Counter[str]:
+    """Return the number of cells of each verdict."""
+    return Counter(_verdict(cell.tests, seen) for fault in faults for cell in cells(fault))
 
 
 def page(faults: Sequence[Fault], seen: Seen) -> str:
@@ -83,7 +89,8 @@ def _section(fault: Fault, seen: Seen) -> str:
 def _row(name: str, seen: Seen) -> str:
     runs = [seen[test] for test in of([name], seen)]
     passed = sum(run["result"] == "passed" for run in runs)
-    verdict = f"{passed} of {len(runs)} passed" if runs else "not run yet"
+    is_short = all(run["form"] == "short" for run in runs)
+    verdict = f"{passed} of {len(runs)} passed{', short form' if is_short else ''}" if runs else "not run yet"
     measured = " | ".join(_spread(runs, what) for what in ("messages", "repeats", "pause_s", "back_s"))
     return f"`{name}` | {verdict} | {measured}"
 

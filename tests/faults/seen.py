@@ -14,9 +14,12 @@ SEEN = TESTS / "faults" / "seen.jsonl"
 """The lines that docs/faults.md shows."""
 
 Seen = Mapping[str, Mapping[str, Any]]
-"""By test: its last line. A line has `test`, `result` (passed, failed, skipped), `s`, `on`, `commit`, and what the
-test has measured: `messages`, `repeats`, `pause_s` (longest time between two starts of a group), `back_s` (time until
-all is normal, after the fault is over)."""
+"""By test: its last line.
+
+A line has `test`, `result` (passed, failed, skipped), `s`, `on`, `commit`, `form` (short, full), and what the test has
+measured: `messages`, `repeats`, `pause_s` (longest time between two starts of a group), `back_s` (time until all is
+normal, after the fault is over).
+"""
 
 
 def read(*files: Path) -> dict[str, dict[str, Any]]:

@@ -91,8 +91,8 @@ GARBAGE = "integration/test_garbage.py::test_garbage_in_every_key_and_column_sto
 
 FAULTS = (
     Fault(
-        "kill -9 of a host",
-        "Kill host processes at work; others, or the next one, take their messages over.",
+        "SIGKILL of a host",
+        "Kill host processes at work (`kill -9`); others, or the next one, take their messages over.",
         {
             "memory": simulated("crash", "rebirth"),
             "SQLite": Cell("LDQ", (KILLED_HOST.format("sqlite"),)),
@@ -121,8 +121,8 @@ FAULTS = (
         },
     ),
     Fault(
-        "kill -9 of a server",
-        "Kill the server under load, and start it again on its data.",
+        "SIGKILL of a server",
+        "Kill the server under load (`kill -9`), and start it again on its data.",
         {
             "memory": simulated("store_down_for_all", "database_down_for_all"),
             "SQLite": A_FILE,
@@ -294,7 +294,7 @@ FAULTS = (
                 "LD", ("integration/test_faults.py::test_a_full_server_refuses_publishing_and_goes_on_being_drained",)
             ),
             "Valkey Cluster": AS_ONE,
-            "tree": "a node that is too large is refused; a full disk of ZooKeeper ends the server: see kill -9",
+            "tree": "a node that is too large is refused; a full disk of ZooKeeper ends the server: see SIGKILL",
             "endpoints": OF_OTHERS,
         },
     ),
@@ -307,7 +307,7 @@ FAULTS = (
             "PostgreSQL": Cell("LQK", refusing("postgres_read_only")),
             "Valkey": Cell("LQK", refusing("valkey_read_only")),
             "Valkey Cluster": "a master that became a replica redirects: see the failover",
-            "tree": "a member without a quorum serves nobody: see kill -9 of a server",
+            "tree": "a member without a quorum serves nobody: see SIGKILL of a server",
             "endpoints": OF_OTHERS,
         },
     ),
@@ -502,7 +502,7 @@ FAULTS = (
             "PostgreSQL": Cell(OF_DAYS, (DAY.format("postgresql"),)),
             "Valkey": Cell(OF_DAYS, (DAY.format("valkey"), "simulation/test_real_stores.py::*every_seed[redis]")),
             "Valkey Cluster": Cell(OF_DAYS, (DAY.format("redis_cluster"),)),
-            "tree": "one host at a time; see the rolling restart and kill -9 of a host",
+            "tree": "one host at a time; see the rolling restart and SIGKILL of a host",
             "endpoints": "its handlers are functions",
         },
     ),
