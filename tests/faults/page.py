@@ -87,7 +87,7 @@ def _section(fault: Fault, seen: Seen) -> str:
 
 
 def _row(name: str, seen: Seen) -> str:
-    runs = [seen[test] for test in of([name], seen)]
+    runs = [seen[test] for test in of([name], seen) if seen[test]["result"] != "skipped"]
     passed = sum(run["result"] == "passed" for run in runs)
     is_short = all(run["form"] == "short" for run in runs)
     verdict = f"{passed} of {len(runs)} passed{', short form' if is_short else ''}" if runs else "not run yet"

@@ -41,7 +41,7 @@ HAPPENED = "simulation/test_simulation.py::test_each_kind_of_fault_happened_and_
 IN_PROCESS = "lives in the process: there is no server and no connection"
 A_FILE = "a file: there is no server and no connection"
 NO_PROMISE = "keeps no messages: what fails there is told in the columns of the stores"
-AS_ONE = "each node is a Valkey; the same code of EMQ is tried in the column of Valkey"
+AS_ONE = "EMQ talks to each node as to one Valkey: see there"
 OF_OTHERS = "not EMQ's: the tests of the endpoints' column break the way to it"
 FREE = "nothing that this fault could happen to"
 
@@ -238,7 +238,13 @@ FAULTS = (
         {
             "memory": simulated("partition", "expire"),
             "SQLite": "one host at a time",
-            "PostgreSQL": "the tree in the database loses sessions as ZooKeeper does: see the half-open connections",
+            "PostgreSQL": Cell(
+                "O",
+                (
+                    "unit/test_database_tree.py::test_an_outage_suspends_a_session_that_goes_on*",
+                    "unit/test_database_tree.py::test_a_session_that_others_saw_silent_is_lost*",
+                ),
+            ),
             "Valkey": "see the tree: the stores of its tests are Valkey",
             "Valkey Cluster": AS_ONE,
             "tree": Cell(
@@ -370,7 +376,7 @@ FAULTS = (
                 "X", ("integration/test_wrong_machine_clock.py::test_stores_stamp_dead_letters*[redis_url]",)
             ),
             "Valkey Cluster": AS_ONE,
-            "tree": "times sessions by clocks that nobody sets",
+            "tree": "sessions are timed by monotonic clocks, which nobody sets",
             "endpoints": FREE,
         },
     ),

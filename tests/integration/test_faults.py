@@ -143,7 +143,14 @@ class Local:
 @pytest.fixture(params=["redis", "postgresql"])
 def own_server(request: pytest.FixtureRequest) -> Iterator[servers.Server]:
     request.getfixturevalue("redis_server" if request.param == "redis" else "postgres_server")  # skips or fails
-    with servers.start_redis(appendonly=True) if request.param == "redis" else servers.start_postgres() as server:
+    # With `everysec`, Valkey postpones a write to its file while the last one is still on its way to a slow disk, and
+    # acknowledges it before that.
+    always = ("--appendfsync", "always")
+    with (
+        servers.start_redis(appendonly=True, extra_args=always)
+        if request.param == "redis"
+        else servers.start_postgres() as server
+    ):
         yield server
 
 
