@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -30,7 +31,7 @@ class Withdraws:
     def __call__(self, message: Message) -> bool:
         try:
             return bool(self._function(message))
-        except Exception:
+        except (Exception, asyncio.CancelledError):  # such as the `result()` of a task that was cancelled
             if (now := time.monotonic()) >= self._told_at + TELL_S:
                 self._told_at = now
                 log.exception("`withdraws` of topic %r failed; the message %s may start", message.topic, message.uid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -66,8 +67,9 @@ async def test_withdrawn_messages_use_up_no_quota_and_never_start(app: emq.App, 
     assert [(lane.ready, lane.delayed, lane.claimed) for lane in await app.admin.slot_lag([topic])] == [(0, 0, 0)]
 
 
+@pytest.mark.parametrize("fault", [ValueError("planted"), asyncio.CancelledError("planted")])
 async def test_a_message_is_kept_if_nobody_can_tell_whether_it_is_withdrawn(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fault: BaseException, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun: list[bytes] = []
 
@@ -75,7 +77,7 @@ async def test_a_message_is_kept_if_nobody_can_tell_whether_it_is_withdrawn(
         begun.append(m.payload)
 
     def withdraws(m: emq.Message) -> bool:
-        raise ValueError("planted")
+        raise fault
 
     async with emq.App(f"sqlite:///{tmp_path}/emq.db") as app:
         await app.create_topic("t", qps=100)
