@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -282,7 +283,7 @@ def _told(group: OwnedGroup, m: message.Message) -> str:
     if group.owner.on_expired is not None:
         try:
             group.owner.on_expired(m)
-        except Exception as exc:
+        except (Exception, asyncio.CancelledError) as exc:  # such as the `result()` of a task that was cancelled
             return f"; its on_expired failed: {type(exc).__name__}: {exc}"
     return ""
 

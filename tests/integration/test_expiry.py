@@ -126,6 +126,26 @@ async def test_each_message_that_expired_is_told_once_it_is_dead_also_of_a_topic
     assert dead == told
 
 
+async def test_a_cancellation_that_on_expired_raises_stops_no_settling(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def on_expired(m: emq.Message) -> None:
+        raise asyncio.CancelledError("planted")
+
+    async def handle(m: emq.Message) -> None:
+        """Never called."""
+
+    async with emq.App(f"sqlite:///{tmp_path}/emq.db") as app:
+        await app.create_topic("t", qps=100)
+        app.handler("t", on_expired=on_expired)(handle)
+        await app.publish("t", b"x", ttl_s=0.01)
+        await asyncio.sleep(0.05)
+        async with app.running():
+            await until(lambda: "its on_expired failed: CancelledError: planted" in caplog.text)
+        assert sum(lag.unfinished for lag in await app.admin.lag([await app.catalog.get("t")])) == 0
+    assert "broke" not in caplog.text
+
+
 async def test_a_backlog_that_expired_goes_at_once_whatever_the_topics_quota(app: emq.App, names: str) -> None:
     number = 4_000
     told: list[str] = []
