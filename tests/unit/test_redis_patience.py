@@ -195,3 +195,18 @@ async def test_more_calls_than_the_driver_has_connections_wait_for_their_turn_an
     assert node.calls == AT_ONCE
     refused = [failure for _, failure in waits if type(failure) is errors.StoreUnavailable]
     assert len(refused) == 3_000 - AT_ONCE, "nothing of them was sent"
+
+
+@pytest.mark.parametrize(("longer_s", "sending"), [(5.0, 0.0), (0.0, 0.1)])
+async def test_a_short_call_does_not_wait_behind_long_ones(longer_s: float, sending: float) -> None:
+    node = Node()
+    node.takes_s = 2.0  # such as for a replica that is gone
+    node.patience.deadline_s = MOST_S
+    long = [asyncio.create_task(node.call(longer_s, sending)) for _ in range(500)]
+    await asyncio.sleep(1.0)
+    node.takes_s = 0.001
+    async with asyncio.timeout(0.1):
+        assert await node.call() == "well"
+    assert not any(call.done() for call in long)
+    assert set(await asyncio.gather(*long)) == {"well"}
+    await node.patience.close()

@@ -13,6 +13,7 @@ runs the timer once, not as often as it should have.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -46,6 +47,15 @@ AT_ONCE = 90
 """Most calls under way at a time; further ones wait for their turn. The driver has 100 connections to a server, and
 refuses a call that needs one more. Some connections listen for wake-ups, or send a PING."""
 
+LONG_AT_ONCE = 70
+"""Most of these that are long, so that the reads of hosts do not wait behind thousands of long calls."""
+
+LONG_S = 1.0
+"""A call is long if the server is asked to wait for this many seconds, such as for a replica that may be gone."""
+
+LARGE_S = 0.01
+"""It is long, too, if its bytes may take this many seconds."""
+
 PROBE_S = 0.5
 """Seconds between two PINGs to a silent server."""
 
@@ -67,6 +77,7 @@ class Patience:
         self._server = server
         self._ping = ping
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._long_turns = asyncio.Semaphore(LONG_AT_ONCE)
         self._waiting: set[_Waiting] = set()
         self._ticker: asyncio.TimerHandle | None = None
         self._times_s: deque[float] = deque(maxlen=REMEMBERED)
@@ -85,7 +96,8 @@ class Patience:
             StoreUnavailable: the server is silent, or the store was closed; nothing was sent.
             OutcomeUnknown: the server did not answer in time.
         """
-        async with self._turns:
+        is_long = longer_s >= LONG_S or sending_s >= LARGE_S
+        async with self._long_turns if is_long else contextlib.nullcontext(), self._turns:
             return await self._answer(call, longer_s, sending_s)
 
     async def _answer(self, call: Callable[[], Awaitable[T]], longer_s: float, sending_s: float) -> T:
