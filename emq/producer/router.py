@@ -138,9 +138,10 @@ class Router:
             return dict.fromkeys(names, exc)
         self._answered() if self._routes else self._seen()
         self._begun_at = min(self._begun_at, made.version)
-        topics = {n: topic for n, topic in made.found.items() if isinstance(topic, Topic) and n not in self._routes}
+        known = {name: self._routes[name] for name in made.found if name in self._routes}  # others have read them
+        topics = {n: topic for n, topic in made.found.items() if isinstance(topic, Topic) and n not in known}
         refused = {name: exc for name, exc in made.found.items() if isinstance(exc, errors.EMQError)}
-        return self._kept([*topics], topics) | refused
+        return known | self._kept([*topics], topics) | refused
 
     def _usable(self, route: Route) -> Route | errors.EMQError:
         """Return a known topic's route if a publish may use it now, else the reason why not."""

@@ -12,6 +12,7 @@ from emq.database import Database
 from emq.producer import router
 from emq.producer.first_publishes import FirstPublishes
 from emq.producer.router import Router
+from emq.producer.routes import Route
 from emq.runtime import errors
 from emq.topics.catalog import Catalog
 from emq.topics.family_catalog import Made
@@ -218,6 +219,15 @@ async def test_more_topics_than_are_kept_are_all_found_and_nothing_of_the_others
     await routes.route("t39")
     assert [*routes._routes] == [*names[21:29], "t20", "t39"], "those of the last publishes stay"
     assert (await routes.route("t00")).memory is not before.memory
+
+
+async def test_a_topic_that_another_caller_has_read_is_known_even_if_it_is_dropped_at_once(
+    catalog: Watched, routes: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router, "KNOWN", 2)
+    await created(catalog, "a", "b", "c")
+    one, three = await asyncio.gather(routes.routes(["a"]), routes.routes(["a", "b", "c"]))
+    assert [route.topic.name for route in (*one.values(), *three.values()) if isinstance(route, Route)] == [*"aabc"]
 
 
 async def test_changes_are_followed_by_name_and_only_known_topics_read_again(catalog: Watched, routes: Router) -> None:
