@@ -48,14 +48,14 @@ class Waiting:
         near_level: the priority at which it competes once its deadline is near.
         is_gone: it has been started, or taken out of the window.
         order: tasks of a tenant and line go in this order, microseconds since the epoch.
-        line: where it waits now; entries for it elsewhere are stale.
+        ticket: of its entry in the line where it waits now; other entries for it are stale.
         promised: when it was first expected to have room in flight, by resource on which it was next.
         holder: an object of the caller's, such as a future.
     """
 
     __slots__ = (
-        *("costs", "deadline", "holder", "is_gone", "is_near", "keeps_to", "level", "line", "near_level"),
-        *("order", "promised", "size", "task"),
+        *("costs", "deadline", "holder", "is_gone", "is_near", "keeps_to", "level", "near_level"),
+        *("order", "promised", "size", "task", "ticket"),
     )
 
     def __init__(self, task: Task, level: int, holder: Any = None) -> None:
@@ -68,7 +68,7 @@ class Waiting:
         self.is_near = False
         self.is_gone = False
         self.order = task.submitted_us
-        self.line: Line | None = None
+        self.ticket = -1
         self.holder = holder
         self.promised: dict[str, float] = {}
 
@@ -95,24 +95,24 @@ class Line:
 
     def add(self, waiting: Waiting) -> None:
         self.count += 1
-        waiting.line = self
+        waiting.ticket = next(self._count)
         self._entries += 1
         if self._entries > 2 * self.count + 64:
             self._forget()
         if waiting.is_near and waiting.deadline is not None:
-            heapq.heappush(self._near, (waiting.deadline, next(self._count), waiting))
+            heapq.heappush(self._near, (waiting.deadline, waiting.ticket, waiting))
             return
         tenant = waiting.task.tenant
         tasks = self._tasks.get(tenant)
         if tasks is None:
             tasks = self._tasks[tenant] = []
             heapq.heappush(self._turns, (self._level.turn(tenant), next(self._count), tenant))
-        heapq.heappush(tasks, (waiting.order, next(self._count), waiting))
+        heapq.heappush(tasks, (waiting.order, waiting.ticket, waiting))
 
     def head(self) -> tuple[tuple[float, float, int], Waiting] | None:
         """Return the next task and its place in the order among the heads of all lines; None without tasks."""
         near = self._near
-        while near and self._is_stale(near[0][2]):
+        while near and _is_stale(near[0]):
             heapq.heappop(near)
             self._entries -= 1
         if near:
@@ -141,14 +141,14 @@ class Line:
         self.head()  # brings the tenant in front up to date
         each = 1 if self.size is None else most // min(most, max(1, len(self._turns)))
         for _, _, tenant in self._turns[:most]:
-            for _, _, waiting in self._fresh(tenant)[:each]:  # a heap begins with its smallest items
-                if not self._is_stale(waiting):
-                    yield waiting
+            for entry in self._fresh(tenant)[:each]:  # a heap begins with its smallest items
+                if not _is_stale(entry):
+                    yield entry[2]
 
     def _fresh(self, tenant: str) -> list[tuple[int, int, Waiting]]:
         """Return the tasks of a tenant, a heap, without stale ones in front."""
         tasks = self._tasks[tenant]
-        while tasks and (self._is_stale(tasks[0][2]) or tasks[0][2].is_near):
+        while tasks and _is_stale(tasks[0]):
             heapq.heappop(tasks)
             self._entries -= 1
         return tasks
@@ -161,30 +161,23 @@ class Line:
 
     def waiting(self) -> Iterator[Waiting]:
         """Yield the tasks, in no order."""
-        for _, _, waiting in self._near:
-            if not self._is_stale(waiting):
-                yield waiting
-        for tasks in self._tasks.values():
-            for _, _, waiting in tasks:
-                if not self._is_stale(waiting) and not waiting.is_near:
-                    yield waiting
+        for entry in itertools.chain(self._near, *self._tasks.values()):
+            if not _is_stale(entry):
+                yield entry[2]
 
     def _forget(self) -> None:
         """Drop stale entries; `head` drops only those that come to the front."""
-        self._near = [entry for entry in self._near if not self._is_stale(entry[2])]
+        self._near = [entry for entry in self._near if not _is_stale(entry)]
         heapq.heapify(self._near)
         kept: dict[str, list[tuple[int, int, Waiting]]] = {}
         for tenant, tasks in self._tasks.items():
-            if left := [entry for entry in tasks if not self._is_stale(entry[2]) and not entry[2].is_near]:
+            if left := [entry for entry in tasks if not _is_stale(entry)]:
                 heapq.heapify(left)
                 kept[tenant] = left
         self._tasks = kept
         self._turns = [entry for entry in self._turns if entry[2] in kept]
         heapq.heapify(self._turns)
         self._entries = 1 + len(self._near) + sum(map(len, kept.values()))
-
-    def _is_stale(self, waiting: Waiting) -> bool:
-        return waiting.is_gone or waiting.line is not self
 
 
 class Level:
@@ -386,6 +379,11 @@ class Window:
         if level is None:
             level = self._levels[number] = Level(Turns(number, self._shares), self._counter)
         return level
+
+
+def _is_stale(entry: tuple[float, int, Waiting]) -> bool:
+    """Return whether a task has gone, or waits elsewhere or in another entry now."""
+    return entry[2].is_gone or entry[1] != entry[2].ticket
 
 
 def size_of(costs: Costs, kind: TaskType) -> int:

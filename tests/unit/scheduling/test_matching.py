@@ -446,6 +446,16 @@ def test_a_changed_priority_counts_for_the_tasks_that_wait_already() -> None:
     assert types_of(bench.run()) == ["b"] * 10
 
 
+def test_a_task_waits_once_however_often_its_priority_changes_to_and_fro() -> None:
+    bench = bench_of({"r": limited(1, "t")}, t=TaskType(priority=1, near_priority=0))
+    bench.add("t", 10)
+    bench.add("t", 10, deadline=bench.now)  # near, so they stay where the others come and go
+    for priority in (1, 0, 1, 0):
+        follow(bench, Pool("p", resources=bench.pool.resources, types={"t": TaskType(priority, near_priority=0)}))
+        bench.run()
+        assert len({*bench.matching.window.all()}) == len(bench.matching.window.all()) == 19
+
+
 def test_tasks_of_a_resource_that_was_taken_away_leave_room_to_others() -> None:
     def pool(resources: dict[str, Resource]) -> Pool:
         account = {"account": Resource(limits=(Limit("slots", 2, "in_flight"),))}
