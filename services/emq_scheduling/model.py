@@ -13,6 +13,9 @@ Period = Literal["second", "minute", "hour", "day", "in_flight"]
 
 PERIODS_S: dict[str, float] = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86_400.0}
 
+Learns = Literal["no", "up", "both"]
+"""Whether a type's estimate follows the use that its tasks report."""
+
 Costs = dict[str, float]
 """Units by the name of the limit. A task costs 1 of every limit that its costs do not name."""
 
@@ -102,6 +105,9 @@ class TaskType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             None for no deadline.
         ttl_s: seconds after which a task that has not started ends as expired; None for never.
         costs: units that each task is charged at its start; an estimate, if tasks report their real use.
+        learns: whether these reports change the estimate, for tasks without costs of their own: "up" only raises it
+            above `costs`, "both" also lowers it, "no" keeps it. The estimate stays within a factor of 10, and below
+            what the limits of the resource allow.
         duration_s: expected time that a task takes, in seconds; corrected by measurements.
         share: of the starts of each resource that takes it, the part that the type gets even if more urgent types have
             a backlog; 0 to 1. The shares of all types add up to at most 1.
@@ -116,6 +122,7 @@ class TaskType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     longest_wait_s: float | None = None
     ttl_s: float | None = None
     costs: Costs = {}
+    learns: Learns = "up"
     duration_s: float = 1.0
     share: float = 0.0
     hours: tuple[Hours, ...] = ()

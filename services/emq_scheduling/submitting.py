@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import math
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from emq.runtime import durations, errors
 from emq.runtime.inputs import shown
 from emq.storage.durability import Durability
 from emq_scheduling import given, topics
+from emq_scheduling.forecast.pacing import Unseen
 from emq_scheduling.forecast.prediction import wait_if_raised
 from emq_scheduling.limits import calendars
 from emq_scheduling.model import Costs, Pool, TaskType
@@ -92,8 +92,7 @@ class Submitter:
         self._read_at = -math.inf
         self._reading: asyncio.Task[None] | None = None
         self._topics: dict[tuple[str, str], str] = {}
-        self._since: Counter[str] = Counter()
-        self._rates: dict[str, float] = {}
+        self._unseen = Unseen()
         self._reasons: dict[str, str] = {}  # why no resource takes a type
         self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
         self._limits: set[str] = set()
@@ -117,7 +116,7 @@ class Submitter:
             try:
                 wait_s = self._admit(pool, each, now)
                 outgoing.append(self._outgoing(pool, each, now))
-                self._since[each.type] += 1
+                self._unseen.add(each.type, each.costs)
             except (errors.TaskRefused, errors.InvalidMessage, errors.InvalidPool) as exc:
                 outcomes.append(exc)
             else:
@@ -152,7 +151,7 @@ class Submitter:
     async def _with_types(self, pool: Pool, submissions: Sequence[Submission]) -> Pool:
         """Return the pool; if it has no resource for some type, read it again first: one may just have come."""
         if time.monotonic() < self._read_at + ADDED_S or all(
-            not isinstance(each.type, str) or self._rates.get(each.type, 0.0) > 0 for each in submissions
+            not isinstance(each.type, str) or self._unseen.is_able(each.type) for each in submissions
         ):
             return pool
         if self._reading is None or self._reading.done():
@@ -180,7 +179,7 @@ class Submitter:
     async def _read(self) -> None:
         if self._stored is None or await self._catalog.version(self.name) != self._stored.version:
             stored = await self._catalog.get(self.name)
-            self._rates = {kind: topics.rate(stored.pool, kind) for kind in stored.pool.types}
+            self._unseen.follow(stored.pool)
             self._topics.clear()
             self._reasons = {}
             self._most = {}
@@ -189,8 +188,8 @@ class Submitter:
         snapshot = await self._snapshots.load(self.name)
         if snapshot is not None and snapshot.is_stale(self._app.clock.now()):
             snapshot = None
-        if snapshot is None or self._snapshot is None or snapshot.at != self._snapshot.at:
-            self._since.clear()
+        is_new = snapshot is None or self._snapshot is None or snapshot.at != self._snapshot.at
+        self._unseen.look({} if snapshot is None else snapshot.state.costs, is_new=is_new)
         self._snapshot = snapshot
         self._raised.clear()
         self._read_at = time.monotonic()
@@ -212,7 +211,7 @@ class Submitter:
             given.check_ids((each.id,))
         if each.costs is not None:
             self._check_costs(pool, each, given.check_costs(each.costs, self._limits))
-        elif each.type not in self._rates or self._rates[each.type] <= 0:
+        elif not self._unseen.is_able(each.type):
             raise self._no_resource(pool, each.type)
         if each.zone:
             given.check_zone(each.zone)
@@ -239,7 +238,7 @@ class Submitter:
         snapshot = self._snapshot
         if snapshot is None or pool.types[task_type].longest_wait_s == allowed_s:
             return math.inf  # the prediction of the pool's host knows the deadline of the type
-        waiting = snapshot.state.waiting.get(task_type, 0) + self._since[task_type]
+        waiting = snapshot.state.waiting.get(task_type, 0) + self._unseen.count(task_type)
         if waiting >= topics.TENANT_WINDOW:
             return math.inf  # only the first tasks of a topic are raised
         steps = 10.0 ** (math.floor(math.log10(allowed_s)) - 1) if allowed_s > 0 else 1.0
@@ -248,7 +247,7 @@ class Submitter:
         if found is None:
             now = self._app.clock.now()
             found = self._raised[task_type, allowed_s] = wait_if_raised(pool, snapshot.state, now, task_type, allowed_s)
-        return found + self._since[task_type] / max(self._rates[task_type], 1e-9)
+        return found + self._unseen.seconds(task_type)
 
     def _too_late(self, task_type: str, wait_s: float, duration_s: float, allowed_s: float) -> errors.TaskRefused:
         starts = f"start in about {durations.brief(wait_s)} and take {durations.brief(duration_s)}"
@@ -278,9 +277,8 @@ class Submitter:
         if view is None:
             return None
         base = math.inf if view.predicted_wait_s is None else view.predicted_wait_s
-        if base == 0.0 and self._since[task_type] <= self._rates[task_type]:
-            return 0.0
-        return base + self._since[task_type] / max(self._rates[task_type], 1e-9)
+        behind_s = self._unseen.seconds(task_type)
+        return 0.0 if base == 0.0 and behind_s <= 1.0 else base + behind_s
 
     def _duration(self, kind: TaskType, name: str) -> float:
         snapshot = self._snapshot

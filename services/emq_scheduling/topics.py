@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from emq.runtime import errors
 from emq.topics.model import Topic, TopicOptions
-from emq_scheduling.model import PERIODS_S, Pool
-from emq_scheduling.pools import rules
+from emq_scheduling.forecast.pacing import Pace
+from emq_scheduling.model import Pool
 from emq_scheduling.tasks import topic_of
 
 if TYPE_CHECKING:
@@ -55,29 +55,9 @@ TENANT_IDLE_S = 3_600.0
 sleep"). The few topics of types stay awake, so that a host has them before the next task comes."""
 
 
-def rate(pool: Pool, task_type: str) -> float:
-    """Return about how many tasks of a type all resources together start in a second; infinity if nothing limits it.
-
-    Where a calendar changes limits, its largest amounts count.
-    """
-    return math.fsum(_rate_on(pool, task_type, name) for name in pool.able(task_type))
-
-
-def _rate_on(pool: Pool, task_type: str, resource: str) -> float:
-    """Return about how many tasks of a type a resource starts in a second, by its own limits and its parents'."""
-    costs, duration_s = pool.costs(task_type, resource), max(pool.types[task_type].duration_s, 1e-3)
-    rates = [math.inf]
-    for each in pool.chain(resource):
-        for limit in each.limits:
-            if cost := costs[limit.name]:
-                per_s = 1 / duration_s if limit.per == "in_flight" else 1 / PERIODS_S[limit.per]
-                rates.append(rules.most_of(pool, each, limit) * per_s / cost)
-    return min(rates)
-
-
 def root_of(pool: Pool) -> Topic:
     """Return the topic of the pool, the budget of all others."""
-    total = math.fsum(min(rate(pool, kind), MOST_QPS) for kind in pool.types)
+    total = math.fsum(min(Pace(pool, kind).per_s(), MOST_QPS) for kind in pool.types)
     qps = float(math.ceil(min(max(REFILL * total, 2 * LEAST_QPS), 2 * MOST_QPS)))
     return Topic(pool.name, qps, group_qps=GROUP_QPS, priorities=("task",))
 
@@ -85,7 +65,7 @@ def root_of(pool: Pool) -> Topic:
 def of_tasks(pool: Pool, task_type: str, tenant: str) -> Topic:
     """Return the topic in which tasks of a type, and of a tenant or none, wait."""
     kind = pool.types[task_type]
-    qps = min(max(AMPLE * rate(pool, task_type), LEAST_QPS), MOST_TENANT_QPS if tenant else MOST_QPS)
+    qps = min(max(AMPLE * Pace(pool, task_type).per_s(), LEAST_QPS), MOST_TENANT_QPS if tenant else MOST_QPS)
     window = TENANT_WINDOW if tenant else max(LEAST_WINDOW, min(MOST_WINDOW, math.ceil(qps * WINDOW_S)))
     options = TopicOptions(
         budget=pool.name,

@@ -16,7 +16,7 @@ from emq_scheduling import administering
 from emq_scheduling.forecast import what_if
 from emq_scheduling.model import Pool, Resource, TaskType
 from emq_scheduling.pools import documents
-from emq_scheduling.records.snapshot import PoolState, ResourceView, Snapshot, TypeView
+from emq_scheduling.records.snapshot import CostView, PoolState, ResourceView, Snapshot, TypeView
 from emq_scheduling.records.snapshots import Snapshots
 from emq_web.scheduling.desk import MOST_FORECASTS, MOST_OF_ONE, PoolDesk
 from support import push_api
@@ -244,13 +244,18 @@ async def test_a_change_that_fails_leaves_no_entry_in_the_audit_log(api: Api) ->
 async def test_the_snapshot_is_shown_with_its_age(api: Api) -> None:
     before = await api("GET", f"{SMS}/snapshot")
     assert (before["live"], before["at"], before["state"]) == (False, None, "unknown")
-    views = {"types": {"marketing": TypeView(waiting=4)}, "resources": {"south": ResourceView(closed="paused")}}
+    costs = {"tokens": CostView(said=1, charged=2.5, used=3, waiting=12)}
+    views = {
+        "types": {"marketing": TypeView(waiting=4, costs=costs)},
+        "resources": {"south": ResourceView(closed="paused")},
+    }
     views["resources"]["north 1"] = ResourceView(factor=0.5, slowed="429")
     await tell(api, waiting={"marketing": 4}, arrivals={"marketing": 2.5}, **views)
     now = await api("GET", f"{SMS}/snapshot")
     assert (now["live"], now["host"], now["version"]) == (True, "host-1", 1)
     assert now["types"]["marketing"]["predicted_wait_s"] is None
     assert now["types"]["marketing"]["arrivals_per_s"] == 2.5
+    assert now["types"]["marketing"]["costs"]["tokens"] == {"said": 1, "charged": 2.5, "used": 3, "waiting": 12}
     assert (now["resources"]["south"]["closed"], now["resources"]["south"]["slowed"]) == ("paused", None)
     assert now["resources"]["north 1"]["slowed"] == "429"
     await tell(api, at=time.time() + 1)

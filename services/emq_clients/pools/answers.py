@@ -239,6 +239,22 @@ class WaitsNow(msgspec.Struct, frozen=True):
     late: int
 
 
+class CostNow(msgspec.Struct, frozen=True):
+    """The units of one limit that tasks of a type cost; where costs differ by resource, by the type's own.
+
+    Attributes:
+        said: what the pool says.
+        charged: what a task without costs of its own is charged at its start.
+        used: what tasks use, on average, also those with costs of their own.
+        waiting: the same of all waiting tasks together.
+    """
+
+    said: float
+    charged: float
+    used: float
+    waiting: float = 0.0
+
+
 class TypeNow(msgspec.Struct, frozen=True, kw_only=True):
     """A task type.
 
@@ -246,6 +262,7 @@ class TypeNow(msgspec.Struct, frozen=True, kw_only=True):
         arrivals_per_s: tasks submitted; None while not measured.
         predicted_wait_s: of a task submitted now; None if it would not start within a day.
         tenants: waiting tasks of the tenants with the most of them.
+        costs: by limit; without those of which only the pool's own costs are known.
     """
 
     waiting: int
@@ -258,6 +275,7 @@ class TypeNow(msgspec.Struct, frozen=True, kw_only=True):
     expired: int = 0
     cancelled: int = 0
     tenants: dict[str, int] = {}
+    costs: dict[str, CostNow] = {}
 
 
 class Snapshot(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ a second, by their own amounts and by those of their parents.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.model import DEFAULT_COST, PERIODS_S, Costs, Pool
@@ -22,10 +23,14 @@ class Costing:
 
     Args:
         pool: has passed `emq_scheduling.pools.rules.check`.
+
+    Attributes:
+        estimates: by type and limit, the factors by which charges differ from what the pool says; see `estimate`.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, estimates: dict[str, dict[str, float]] | None = None) -> None:
         self._pool = pool
+        self.estimates = {kind: each for kind, each in (estimates or {}).items() if kind in pool.types}
         self._costs: dict[tuple[str, str], Costs] = {}
         self._units: dict[tuple[str, str], float] = {}
         self._rates = rates_of(pool)
@@ -35,8 +40,30 @@ class Costing:
         """Return the costs of a task of a type on a resource, without costs of its own."""
         costs = self._costs.get((kind, resource))
         if costs is None:
-            costs = self._costs[kind, resource] = self._pool.costs(kind, resource)
+            costs = self._pool.costs(kind, resource)
+            if factors := self.estimates.get(kind):
+                costs = {name: self._estimated(resource, name, cost, factors) for name, cost in costs.items()}
+            self._costs[kind, resource] = costs
         return costs
+
+    def estimate(self, kind: str, factors: dict[str, float]) -> None:
+        """Charge tasks of a type by these factors from now on; those that they do not name stay at 1."""
+        self.estimates[kind] = factors
+        for known in (self._costs, self._units):
+            for key in [key for key in known if key[0] == kind]:
+                del known[key]
+
+    def _estimated(self, resource: str, name: str, cost: float, factors: Mapping[str, float]) -> float:
+        """Return a charge by the estimate, as far as an unused limit always allows it: a larger one may never fit."""
+        amounts = (
+            amount
+            for each in self._pool.chain(resource)
+            for limit in each.limits
+            if limit.name == name
+            for amount in rules.amounts_of(self._pool, each, limit)
+            if amount > 0
+        )
+        return min(cost * factors.get(name, 1.0), max(cost, min(amounts, default=cost)))
 
     def of(self, waiting: Waiting, resource: str) -> Costs:
         """Return the costs of a task on a resource."""

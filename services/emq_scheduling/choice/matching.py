@@ -71,6 +71,7 @@ class Matching:
 
     Attributes:
         window: the waiting tasks.
+        costing: what they cost.
     """
 
     def __init__(self, pool: Pool, keeping: Keeping, random_: random.Random | None = None) -> None:
@@ -88,6 +89,7 @@ class Matching:
         self._pool = pool
         self._shares = Shares(pool, self._seats, 1.0)
         self.window = Window(self._shares)
+        self.costing = Costing(pool)
         self.follow(pool)
 
     def follow(self, pool: Pool) -> None:
@@ -95,12 +97,11 @@ class Matching:
         before = {name: self._shares.weight(name) for name in {**self._pool.tenants, **pool.tenants}}
         self._pool = pool
         self._able = {kind: pool.able(kind) for kind in pool.types}
-        self._costing = Costing(pool)
+        self.costing = Costing(pool, self.costing.estimates)
         self._parts = {name: kind.share for name, kind in pool.types.items() if kind.share}
         takers = {name: resource for name, resource in pool.resources.items() if resource.takes}
         self._seats = {name: self._seats.get(name) or Seat(name) for name in takers}
-        for name, resource in takers.items():
-            seat = self._seats[name]
+        for seat, resource in zip(self._seats.values(), takers.values(), strict=True):
             seat.types, seat.price, seat.weight = frozenset(resource.takes), resource.price, resource.weight
             seat.asleep.clear()
             seat.credits = {kind: seat.credits.get(kind, 0.0) for kind in resource.takes if kind in self._parts}
@@ -108,12 +109,12 @@ class Matching:
         for seat in self._seats.values():
             seat.turn = max(seat.turn, reached)
         self._claims = Claims(pool, self._keeping, self._seats, self.window)
-        self._gaps = Gaps(self._keeping, self._claims, self._costing, self.window)
+        self._gaps = Gaps(self._keeping, self._claims, self.costing, self.window)
         self._closed = {name for name in self._closed if name in self._seats}
         self._paused = {name for name in takers if any(each.paused for each in pool.chain(name))}
         for name, seat in self._seats.items():
             seat.is_open = name not in self._paused and name not in self._closed
-        self._shares.follow(pool, self._seats, self._costing.per_s)
+        self._shares.follow(pool, self._seats, self.costing.per_s)
         if grown := {name: now / was for name, was in before.items() if (now := self._shares.weight(name)) != was}:
             self.window.reweigh(grown)
         self._woken = dict.fromkeys(self._seats)
@@ -310,7 +311,7 @@ class Matching:
             asleep = self._seats[name].asleep.get(number)
             if asleep is None or not self._is_open(name, now):
                 continue
-            usual = self._costing.of_type(kind, name)
+            usual = self.costing.of_type(kind, name)
             for own in some:
                 costs = usual if own is None else {limit: own.get(limit, units) for limit, units in usual.items()}
                 if is_smaller(costs, asleep.costs) and self._keeping.fits(name, costs, now, number):
@@ -323,7 +324,7 @@ class Matching:
         level = self.window.level(number)
         head = None if level is None else level.next_for(seat.types, seat.name)
         return head is not None and self._keeping.fits(
-            seat.name, self._costing.of(head, seat.name), now, self.window.standing(head)
+            seat.name, self.costing.of(head, seat.name), now, self.window.standing(head)
         )
 
     def _is_open(self, name: str, now: float) -> bool:
@@ -338,7 +339,7 @@ class Matching:
             return owed
         if head is None:
             return None
-        costs = self._costing.of(head, seat.name)
+        costs = self.costing.of(head, seat.name)
         standing = self.window.standing(head)
         until: float | None
         if self._keeping.fits(seat.name, costs, now, standing):
@@ -351,7 +352,7 @@ class Matching:
         smaller, are_there = (None, False) if sleep.kept else self._gaps.smaller(seat, level, sleep, now)
         if smaller is not None:
             del seat.asleep[number]
-            return self._start(seat, smaller, self._costing.of(smaller, seat.name), now, head)
+            return self._start(seat, smaller, self.costing.of(smaller, seat.name), now, head)
         if are_there or self._accounts.fits(seat.name, costs, now):
             sleep.looks_at = min(sleep.until, now + LOOK_S, released_at(now))
         self._wake_at(seat, sleep.looks_at)
@@ -367,7 +368,7 @@ class Matching:
             head = None if level is None else level.next_for({kind}, None)
             if head is None:
                 continue
-            costs = self._costing.of(head, seat.name)
+            costs = self.costing.of(head, seat.name)
             if self._accounts.fits(seat.name, costs, now):
                 seat.credits[kind] = credit - 1.0
                 return self._start(seat, head, costs, now)
@@ -381,9 +382,9 @@ class Matching:
         assert level is not None, "it waits there"
         turn = min(level.turn(each.task.tenant) for each in (waiting, head or waiting))
         reached = self._shares.reach(seat, waiting.level, turn)
-        self.window.take(waiting, Spent(self._costing.units(waiting, seat.name, costs), reached))
+        self.window.take(waiting, Spent(self.costing.units(waiting, seat.name, costs), reached))
         for name in seat.credits:
-            if name in self.window.by_type:
+            if name in self.window.sums:
                 seat.credits[name] = min(MOST_CREDIT, seat.credits[name] + self._parts[name])
         return Start(waiting, seat.name, charge, costs)
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from emq_scheduling.choice.shares import Shares, Spent, Turns
+from emq_scheduling.choice.sums import Sums
 from emq_scheduling.model import DEFAULT_COST, Costs, TaskType
 from emq_scheduling.tasks import Task
 
@@ -271,6 +272,7 @@ class Window:
 
     Attributes:
         count: how many there are.
+        sums: how many of each type and tenant, and what they cost.
     """
 
     def __init__(self, shares: Shares) -> None:
@@ -279,7 +281,7 @@ class Window:
         self._levels: dict[int, Level] = {}
         self._nearing: list[tuple[float, int, Waiting]] = []
         self.count = 0
-        self.by_type: dict[str, int] = {}
+        self.sums = Sums()
 
     def __len__(self) -> int:
         return self.count
@@ -293,7 +295,7 @@ class Window:
         """
         self.count += 1
         waiting.near_level = near_level
-        self.by_type[waiting.task.type] = self.by_type.get(waiting.task.type, 0) + 1
+        self.sums.add(waiting.task)
         self._level(waiting.level).add(waiting)
         if waiting.deadline is not None:
             left_s = waiting.deadline - waiting.task.submitted_us / 1e6
@@ -306,11 +308,7 @@ class Window:
         waiting.is_gone = True
         level.take(waiting, spent)
         self.count -= 1
-        left = self.by_type[waiting.task.type] - 1
-        if left:
-            self.by_type[waiting.task.type] = left
-        else:
-            del self.by_type[waiting.task.type]
+        self.sums.take(waiting.task)
         if len(self._nearing) > 2 * self.count + 64:  # most of them have started
             self._nearing = [entry for entry in self._nearing if not entry[2].is_gone]
             heapq.heapify(self._nearing)

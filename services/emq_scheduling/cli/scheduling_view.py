@@ -74,6 +74,8 @@ def render(stored: Stored, snapshot: Snapshot | None, now: float) -> RenderableT
     else:
         facts.append(("host", "none yet: no host has performers for this pool"))
     parts: list[RenderableType] = [output.facts(facts), "", _types(pool, live)]
+    if live is not None and (costs := _costs_of(live)) is not None:
+        parts += ["", costs]
     return Group(*parts, "", _resources(pool, live))
 
 
@@ -95,6 +97,18 @@ def _types(pool: Pool, live: Snapshot | None) -> RenderableType:
         )
     title = "task types; waits of the last minutes" if live is not None else "task types"
     return output.table(title, columns, rows, right=columns[1:], spare=("resources", "p50", "running"))
+
+
+def _costs_of(live: Snapshot) -> RenderableType | None:
+    """Return a table of costs that differ from what the pool says; None if nothing is known of such."""
+    columns = ("type", "limit", "costs", "charged", "used", "waiting")
+    rows = [
+        (kind, name, cost.said, cost.charged, cost.used, round(cost.waiting))
+        for kind, view in live.types.items()
+        for name, cost in view.costs.items()
+    ]
+    title = "units that tasks cost; used: on average of late, waiting: of all that wait"
+    return output.table(title, columns, rows, right=columns[2:]) if rows else None
 
 
 def _predicted(view: TypeView) -> str:

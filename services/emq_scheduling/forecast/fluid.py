@@ -105,7 +105,8 @@ class Fluid:
         ]
         closed = {name for name in pool.resources if any(up in state.closed for up in pool.line(name))}
         self._active = {name: state.factors.get(name, 1.0) for name in pool.resources if name not in closed}
-        self.groups = [group for group in plan.groups if any(name in self._active for name in group.names)]
+        groups = plan.with_costs(state.costs, self._durations)
+        self.groups = [group for group in groups if any(name in self._active for name in group.names)]
         self.starts = [0.0] * len(self.groups)
         self.budgets = [self._budget(spec, state) for spec in plan.limits]
         in_flight = frozenset(i for i, each in enumerate(self.budgets) if isinstance(each, FlightBudget))

@@ -36,6 +36,7 @@ from emq_scheduling.hosting.attempts import (
     outcome_of,
     told_by,
 )
+from emq_scheduling.hosting.estimates import Estimates
 from emq_scheduling.hosting.measured import Measured
 from emq_scheduling.limits import calendars
 from emq_scheduling.limits.accounts import Accounts, Charge
@@ -107,6 +108,7 @@ class Scheduler:
         self.keeping = Keeping(pool, self.accounts, now)
         self.matching = Matching(pool, self.keeping)
         self.measured = Measured(now)
+        self.estimates = Estimates(pool)
         self.stops = False  # what runs is cancelled
         self.healths: dict[str, Health] = {}
         self.running: Counter[str] = Counter()
@@ -162,6 +164,7 @@ class Scheduler:
         self.accounts.follow(pool, now)
         self.keeping.follow(pool, now)
         self.matching.follow(pool)
+        self.estimates.follow(pool)
         self._most.clear()
         for name in list(self.healths):
             resource = pool.resources.get(name)
@@ -191,12 +194,13 @@ class Scheduler:
         for name, health in self.healths.items():
             if name in self.pool.resources:
                 self.apply(name, health, now)
+        self.estimates.apply(self.matching.costing)
         self.matching.look_again(now)
         self._soon()
 
     def waiting(self, task_type: str) -> int:
         """Return how many tasks of a type wait here for a resource."""
-        return self.matching.window.by_type.get(task_type, 0)
+        return self.matching.window.sums.count(task_type)
 
     def closed(self, now: float) -> dict[str, str]:
         """Return the reasons of resources that start nothing now, also because of a parent."""
@@ -332,6 +336,8 @@ class Scheduler:
         placement.charge.end(now, actual)
         outcome, error = outcome_of(failure, task.attempt, None if kind is None else kind.max_attempts)
         self.measured.ended(task.type, placement.resource, now - placement.at, outcome)
+        if actual and outcome == "done":
+            self.estimates.ended(task.type, placement.resource, task.costs, actual)
         self._note_health(task.type, placement, failure, now)
         self.matching.freed(placement.resource, is_refund=bool(actual))
         self._soon()
@@ -413,6 +419,7 @@ class Scheduler:
                 future.set_exception(exc)
             return
         self.measured.started(task, start.resource, now)
+        self.estimates.started(task.type, task.costs, start.costs)
         self._look_again()
         future.set_result(placement)
 

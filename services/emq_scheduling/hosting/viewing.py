@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from emq_scheduling import topics
 from emq_scheduling.forecast.prediction import Predictor
 from emq_scheduling.hosting.scheduler import Scheduler
-from emq_scheduling.records.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, limit_key
+from emq_scheduling.model import DEFAULT_COST
+from emq_scheduling.records.snapshot import CostView, LimitView, PoolState, ResourceView, Snapshot, TypeView, limit_key
 
 Uses = Mapping[str, Mapping[str, float]]
 """Units by resource and limit."""
@@ -50,7 +51,7 @@ class Viewer:
         running = scheduler.measured.running
         waiting = {kind: max(0, n - running[kind], scheduler.waiting(kind)) for kind, n in unfinished.items()}
         self._note_arrivals(waiting, now)
-        state = self._state(waiting, now)
+        state = self._state(waiting, tenants, now)
         waits = self._predictor.waits(state, now)
         return Snapshot(
             scheduler.pool.name,
@@ -65,14 +66,15 @@ class Viewer:
                     running=running[kind],
                     predicted_wait_s=None if math.isinf(waits.get(kind, 0.0)) else waits.get(kind, 0.0),
                     waits=scheduler.measured.waits(kind, now),
-                    tenants=dict(tenants[kind].most_common(TENANTS)),
+                    tenants=_most(tenants[kind]),
+                    costs=self._costs(kind, state),
                     **{name: scheduler.measured.outcomes[kind, name] for name in _ENDS},
                 )
                 for kind in scheduler.pool.types
             },
         )
 
-    def _state(self, waiting: dict[str, int], now: float) -> PoolState:
+    def _state(self, waiting: dict[str, int], tenants: dict[str, Counter[str]], now: float) -> PoolState:
         scheduler, pool = self._scheduler, self._scheduler.pool
         return PoolState(
             now,
@@ -84,7 +86,20 @@ class Viewer:
             {name: f for name in pool.resources if (f := scheduler.accounts.factor(name)) < 1},
             dict(scheduler.measured.durations),
             scheduler.accounts.used(now),
+            {
+                kind: costs
+                for kind in pool.types
+                if (costs := scheduler.estimates.costs(kind, tenants[kind], scheduler.matching))
+            },
         )
+
+    def _costs(self, kind: str, state: PoolState) -> dict[str, CostView]:
+        usual, found = self._scheduler.pool.types[kind].costs, {}
+        for name, known in state.costs.get(kind, {}).items():
+            said = usual.get(name, DEFAULT_COST)
+            used = known.at_end(said)
+            found[name] = CostView(said, said * known.charged, used, used * state.waiting.get(kind, 0))
+        return found
 
     def _note_arrivals(self, waiting: dict[str, int], now: float) -> None:
         """Estimate the tasks that come in a second: those that started or ended, and the growth of the backlog."""
@@ -143,12 +158,15 @@ _ENDS = ("done", "dead", "expired", "cancelled")
 
 
 def _by_type(backlog: Mapping[str, int], types: Mapping[str, object]) -> tuple[dict[str, Counter[str]], dict[str, int]]:
+    """Return the tasks that are not done by type and tenant, and by type; the tenant is empty for none."""
     tenants: dict[str, Counter[str]] = {kind: Counter() for kind in types}
-    counts = dict.fromkeys(types, 0)
     for topic, count in backlog.items():
         _, kind, tenant = topics.parsed(topic)
-        if kind in counts and count:
-            counts[kind] += count
-            if tenant:
-                tenants[kind][tenant] += count
-    return tenants, counts
+        if kind in tenants and count:
+            tenants[kind][tenant] += count
+    return tenants, {kind: each.total() for kind, each in tenants.items()}
+
+
+def _most(tenants: Counter[str]) -> dict[str, int]:
+    """Return the tenants with the most tasks."""
+    return dict([entry for entry in tenants.most_common(TENANTS + 1) if entry[0]][:TENANTS])

@@ -285,11 +285,16 @@ def _check_costs(pool: Pool, name: str, kind: str) -> None:
 
 def most_of(pool: Pool, resource: Resource, limit: Limit) -> float:
     """Return the largest amount that a limit of the resource ever has, by its calendar."""
+    return max(amounts_of(pool, resource, limit))
+
+
+def amounts_of(pool: Pool, resource: Resource, limit: Limit) -> list[float]:
+    """Return the amounts that a limit of the resource has at some time, by its calendar."""
     calendar = pool.calendars.get(resource.calendar or "")
     by_hour = [
         hours.amounts[limit.name] for hours in (calendar.hours if calendar else ()) if limit.name in hours.amounts
     ]
-    return max([limit.amount, *by_hour])
+    return [limit.amount, *by_hour]
 
 
 def most_on_able(pool: Pool, kind: str) -> list[tuple[tuple[str, float], ...]]:

@@ -5,6 +5,8 @@ A new field needs a default, so that a process of another version reads the snap
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from emq_scheduling.model import Limit
@@ -21,6 +23,36 @@ def limit_key(limit: Limit) -> str:
     return f"{limit.name}/{limit.per}"
 
 
+class TypeCost(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The costs of tasks of one type under one limit, beside those that the pool says.
+
+    Attributes:
+        named: the part of the waiting tasks that bring a cost of their own, 0 to 1.
+        own: units of these costs, on average over all waiting tasks.
+        own_used: units that such tasks really use, for each unit of their own costs.
+        charged: units that other tasks are charged at the start, for each unit that the pool says.
+        used: units that these really use, for each unit that the pool says.
+    """
+
+    named: float = 0.0
+    own: float = 0.0
+    own_used: float = 1.0
+    charged: float = 1.0
+    used: float = 1.0
+
+    def at_start(self, cost: float) -> float:
+        """Return the units that a task is charged at the start, on average, where the pool says `cost`."""
+        return self.own + (1.0 - self.named) * cost * self.charged
+
+    def at_end(self, cost: float) -> float:
+        """Return the units that a task has used at its end, on average, where the pool says `cost`."""
+        return self.own * self.own_used + (1.0 - self.named) * cost * self.used
+
+
+Known = Mapping[str, TypeCost]
+"""By limit, how the costs of a type differ from those that the pool says; without limits for which nothing is known."""
+
+
 class PoolState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first state of a prediction.
 
@@ -34,6 +66,7 @@ class PoolState(msgspec.Struct, frozen=True, omit_defaults=True):
         factors: the part of its limits that a resource's health leaves, above 0 and below 1; without those at 1.
         durations: seconds that a task takes, by type; measured.
         used: units used in the present period by `limit_key`, by resource.
+        costs: what is known of the tasks' costs, by type and limit.
     """
 
     at: float
@@ -45,6 +78,7 @@ class PoolState(msgspec.Struct, frozen=True, omit_defaults=True):
     factors: dict[str, float] = {}
     durations: dict[str, float] = {}
     used: dict[str, dict[str, float]] = {}
+    costs: dict[str, dict[str, TypeCost]] = {}
 
 
 class Waits(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,6 +142,22 @@ class ResourceView(msgspec.Struct, frozen=True, omit_defaults=True):
     slowed: str = ""
 
 
+class CostView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The units of one limit that tasks of a type cost now; where costs differ by resource, by the type's own.
+
+    Attributes:
+        said: what the pool says.
+        charged: what a task without costs of its own is charged at its start; the estimate.
+        used: what the tasks will probably have used at their end, on average, also those with costs of their own.
+        waiting: the same of all waiting tasks together.
+    """
+
+    said: float
+    charged: float
+    used: float
+    waiting: float = 0.0
+
+
 class TypeView(msgspec.Struct, frozen=True, omit_defaults=True):
     """One task type now.
 
@@ -118,6 +168,7 @@ class TypeView(msgspec.Struct, frozen=True, omit_defaults=True):
         waits: of the tasks that started in the last minutes.
         done, dead, expired, cancelled: tasks that ended, since the host took the pool over.
         tenants: waiting tasks of the tenants with the most of them, by name; empty for a type without tenants.
+        costs: by limit; without those of which nothing but the pool's own costs is known.
     """
 
     waiting: int = 0
@@ -129,6 +180,7 @@ class TypeView(msgspec.Struct, frozen=True, omit_defaults=True):
     expired: int = 0
     cancelled: int = 0
     tenants: dict[str, int] = {}
+    costs: dict[str, CostView] = {}
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -26,7 +26,7 @@ MOST_CHANGES = 50
 MOST_TASKS = 1_000_000_000
 
 
-for _kind in (answers.LimitNow, answers.ResourceNow, answers.WaitsNow, answers.TypeNow):
+for _kind in (answers.LimitNow, answers.ResourceNow, answers.WaitsNow, answers.CostNow, answers.TypeNow):
     models.answer(_kind)
 
 

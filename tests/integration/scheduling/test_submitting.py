@@ -13,9 +13,12 @@ import pytest
 
 import emq
 from emq.runtime import errors
-from emq_scheduling import submitting, topics
+from emq_scheduling import submitting
+from emq_scheduling.forecast import pacing
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
+from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeView
+from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submitting import REFRESH_S, Receipt, Submission
 from emq_scheduling.tasks import Task
@@ -98,24 +101,24 @@ async def test_a_pool_that_could_not_be_read_again_is_read_again_later_and_whole
     scheduling: Scheduling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error that nobody expects, between a changed pool and what follows from it, comes once in `REFRESH_S`."""
-    submitter, rate, asked = scheduling._submitter("p"), topics.rate, 0
+    submitter, asked = scheduling._submitter("p"), 0
     pool = await submitter.known()
 
-    def broken(pool: Pool, kind: str) -> float:
+    def broken(pool: Pool, kind: str) -> pacing.Pace:
         nonlocal asked
         asked += 1
         raise RuntimeError("planted")
 
     await scheduling.pools.put(msgspec.structs.replace(pool, types={**pool.types, "new": TaskType()}))
-    monkeypatch.setattr(topics, "rate", broken)
+    monkeypatch.setattr(pacing, "Pace", broken)
     for _ in range(3):
         submitter._read_at -= REFRESH_S if not asked else 0.0
         await submitter.known()
         await asyncio.wait([submitter._reading])
     assert asked == 1
-    monkeypatch.setattr(topics, "rate", rate)
+    monkeypatch.undo()
     await submitter._read()
-    assert "new" in submitter._rates
+    assert "new" in submitter._unseen._paces
 
 
 # -------------------------------------------------------------------------------------- while a host schedules the pool
@@ -234,3 +237,19 @@ async def test_a_task_that_its_deadline_will_raise_is_not_refused_for_what_waits
     assert receipt.wait_s < 6
     ended = await hosted.result("p", receipt.id)
     assert ended.attempts[-1].wait_s < 6
+
+
+@pytest.mark.parametrize(("says", "cost", "real_s"), [(1.0, 10.0, 39.9), (10.0, 1.0, 3.99)])
+async def test_receipts_and_refusals_count_the_costs_that_tasks_bring(
+    scheduling: Scheduling, says: float, cost: float, real_s: float
+) -> None:
+    resource = Resource(limits=(Limit("tokens", 100, "second"),), takes={"t": {}})
+    await scheduling.pools.put(Pool("p", resources={"r": resource}, types={"t": TaskType(costs={"tokens": says})}))
+    app = scheduling._app
+    told = Snapshot("p", 1, "h", PoolState(app.clock.now()), types={"t": TypeView(predicted_wait_s=0.0)})
+    await Snapshots(app.database, app.settings.environment).save(told)
+    *_, last = await scheduling.submit_many("p", [Submission("t", b"x", costs={"tokens": cost})] * 400)
+    assert isinstance(last, Receipt)
+    assert last.wait_s == pytest.approx(real_s, rel=0.1)
+    [within_10_s] = await scheduling.submit_many("p", [Submission("t", b"x", costs={"tokens": cost}, deadline_s=10)])
+    assert isinstance(within_10_s, Receipt if real_s < 9 else errors.TaskRefused)

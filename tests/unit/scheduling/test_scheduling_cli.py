@@ -12,7 +12,7 @@ from emq.database import Database
 from emq_cli import exit_codes
 from emq_scheduling.records.cancels import Cancels
 from emq_scheduling.records.ends import End, EndLog
-from emq_scheduling.records.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
+from emq_scheduling.records.snapshot import CostView, LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submitting import Receipt
@@ -196,6 +196,20 @@ def test_a_pool_is_shown_as_its_host_sees_it(emq: Shell) -> None:
         assert part in text
     [line] = emq.json("scheduling pools")
     assert (line["waiting"], line["running"], line["host"]) == (1234, 1, "host-1")
+
+
+def test_costs_that_differ_from_what_the_pool_says_are_shown(emq: Shell) -> None:
+    assert "units that tasks cost" not in emq("scheduling show sms")
+    view = TypeView(waiting=400, costs={"tokens": CostView(said=700, charged=900, used=812, waiting=324_800)})
+    in_database(Snapshot("sms", 1, "host-1", PoolState(time.time()), types={"code": view}))
+    assert "code tokens 700 900 812 324,800" in " ".join(emq("scheduling show sms").split())
+    assert emq.json("scheduling show sms")["snapshot"]["types"]["code"]["costs"]["tokens"]["charged"] == 900
+
+
+def test_a_type_is_told_whether_it_learns(emq: Shell) -> None:
+    emq("scheduling set sms type code learns=both")
+    assert emq.json("scheduling show sms")["pool"]["types"]["code"]["learns"] == "both"
+    assert "learns='maybe' does not fit" in emq.refused("scheduling set sms type code learns=maybe")
 
 
 def test_an_old_snapshot_does_not_pass_for_the_present(emq: Shell) -> None:

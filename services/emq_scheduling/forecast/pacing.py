@@ -1,0 +1,126 @@
+"""How long tasks put off those behind them: a rough figure that costs microseconds.
+
+A submit adds it to the prediction of the pool's host, for the tasks that the host has not seen yet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from emq_scheduling.model import PERIODS_S, Costs, Pool
+from emq_scheduling.pools import rules
+from emq_scheduling.records.snapshot import Known
+
+MOST_SHAPES = 32
+"""Most different resources that are looked at; of more, every second, third and so on stands for those beside it."""
+
+_NOTHING: Mapping[str, float] = {}
+
+
+class _Allowed(NamedTuple):
+    """One limit: the units that it allows in a second, and the pool's cost of a task."""
+
+    name: str
+    per_s: float
+    cost: float
+
+
+class Pace:
+    """The rate of the resources that take a type, each by its own limits and its parents'.
+
+    Where a calendar changes limits, its largest amounts count.
+    """
+
+    def __init__(self, pool: Pool, task_type: str) -> None:
+        duration_s = max(pool.types[task_type].duration_s, 1e-3)
+        shapes: Counter[tuple[_Allowed, ...]] = Counter()
+        for name in pool.able(task_type):
+            costs = pool.costs(task_type, name)
+            shapes[
+                tuple(
+                    _Allowed(
+                        limit.name,
+                        rules.most_of(pool, each, limit) / PERIODS_S.get(limit.per, duration_s),
+                        costs[limit.name],
+                    )
+                    for each in pool.chain(name)
+                    for limit in each.limits
+                )
+            ] += 1
+        step = math.ceil(len(shapes) / MOST_SHAPES)
+        some = sorted(shapes.items())[::step] if step > 1 else shapes.items()
+        count = sum(each for _, each in some)
+        self._shapes = [(allowed, each * shapes.total() / count) for allowed, each in some]
+
+    def per_s(self, own: Costs | None = None, known: Known | None = None) -> float:
+        """Return about how many such tasks all resources together start in a second; infinity if nothing limits them.
+
+        Args:
+            own: costs that each task brings itself.
+            known: what is known of the costs of the type.
+        """
+        brought = own or _NOTHING
+        used = {name: each.used for name, each in known.items()} if known else _NOTHING
+        settled = {name: each.own_used for name, each in known.items()} if known else _NOTHING
+        total = 0.0
+        for allowed, count in self._shapes:
+            rate = math.inf
+            for name, per_s, cost in allowed:
+                units = brought[name] * settled.get(name, 1.0) if name in brought else cost * used.get(name, 1.0)
+                if units > 0 and per_s / units < rate:
+                    rate = per_s / units
+            total += rate * count
+        return total
+
+
+class Unseen:
+    """The tasks that this process has submitted since the latest snapshot of a pool's host."""
+
+    def __init__(self) -> None:
+        self._paces: dict[str, Pace] = {}
+        self._known: Mapping[str, Known] = {}
+        self._usual_s: dict[str, float] = {}  # seconds for a task without costs of its own
+        self._counts: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}
+
+    def follow(self, pool: Pool) -> None:
+        """Take over a changed pool."""
+        self._paces = {kind: Pace(pool, kind) for kind in pool.types}
+        self._usual_s.clear()
+
+    def look(self, known: Mapping[str, Known], *, is_new: bool) -> None:
+        """Take over what a snapshot knows of the tasks' costs, by type.
+
+        Args:
+            is_new: it has seen the tasks that were submitted before.
+        """
+        self._known = known
+        self._usual_s.clear()
+        if is_new:
+            self._counts.clear()
+            self._seconds.clear()
+
+    def add(self, task_type: str, own: Costs | None) -> None:
+        """Count a task; `own`: the costs that it brings."""
+        each_s = None if own else self._usual_s.get(task_type)
+        if each_s is None:
+            each_s = 1 / max(self._paces[task_type].per_s(own, self._known.get(task_type)), 1e-9)
+            if not own:
+                self._usual_s[task_type] = each_s
+        self._counts[task_type] += 1
+        self._seconds[task_type] = self._seconds.get(task_type, 0.0) + each_s
+
+    def count(self, task_type: str) -> int:
+        """Return the number of tasks of a type."""
+        return self._counts[task_type]
+
+    def seconds(self, task_type: str) -> float:
+        """Return the seconds that the resources need for these tasks."""
+        return self._seconds.get(task_type, 0.0)
+
+    def is_able(self, task_type: str) -> bool:
+        """Return whether some resource can start tasks of the type."""
+        return task_type in self._paces and self._paces[task_type].per_s() > 0
