@@ -32,21 +32,28 @@ class Sum:
 
     def __init__(self) -> None:
         self.count = 0
-        self._own: dict[str, tuple[int, float]] = {}  # by limit: tasks with costs of their own, and their units
+        self._own: dict[str, list[float]] = {}  # by limit: tasks with costs of their own, and their units
 
     def add(self, costs: Costs | None, tasks: int) -> None:
         """Add a task with these costs of its own (`tasks` is 1), or take one away (-1)."""
         self.count += tasks
-        for name, units in costs.items() if costs else ():
-            count, total = self._own.get(name, (0, 0.0))
-            if count + tasks:
-                self._own[name] = count + tasks, max(0.0, total + tasks * units)
-            else:
-                del self._own[name]
+        if costs is None:
+            return
+        own = self._own
+        for name, units in costs.items():
+            if name not in own:
+                own[name] = [0, 0.0]
+            found = own[name]
+            found[0] += tasks
+            found[1] += tasks * units
+            if not found[0]:
+                del own[name]
 
     def parts(self) -> dict[str, Part]:
         """Return the costs that the tasks bring themselves, by limit."""
-        return {name: Part(count / self.count, units / self.count) for name, (count, units) in self._own.items()}
+        return {
+            name: Part(count / self.count, max(0.0, units) / self.count) for name, (count, units) in self._own.items()
+        }
 
 
 class Sums:

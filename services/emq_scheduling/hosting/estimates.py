@@ -57,20 +57,25 @@ class _Use:
 class _Brought:
     """The costs that tasks of a type bring themselves."""
 
-    __slots__ = ("_count", "parts")
+    __slots__ = ("_count", "_means")
 
     def __init__(self) -> None:
         self._count = 0
-        self.parts: dict[str, Part] = {}
+        self._means: dict[str, list[float]] = {}  # by limit: as a `Part`
 
     def add(self, costs: Costs, limits: Iterable[str]) -> None:
         self._count = min(LATEST, self._count + 1)
         for name in limits:
-            before, named = self.parts.get(name), name in costs
-            if before is not None or named:
-                part, units = before or Part()
-                weight = 1 / self._count
-                self.parts[name] = Part(part + (named - part) * weight, units + (costs.get(name, 0.0) - units) * weight)
+            mean, units = self._means.get(name), costs.get(name)
+            if mean is None:
+                if units is None:
+                    continue
+                mean = self._means[name] = [0.0, 0.0]
+            mean[0] += ((units is not None) - mean[0]) / self._count
+            mean[1] += ((units or 0.0) - mean[1]) / self._count
+
+    def parts(self) -> dict[str, Part]:
+        return {name: Part(named, units) for name, (named, units) in self._means.items()}
 
 
 class Estimates:
@@ -132,7 +137,7 @@ class Estimates:
         Args:
             waiting: tasks by tenant, in the store and on this host.
         """
-        late = found.parts if (found := self._brought.get(kind)) is not None else {}
+        late = found.parts() if (found := self._brought.get(kind)) is not None else {}
         here = dict(matching.window.sums.tenants(kind))
         counts = {
             name: max(waiting.get(name, 0), here[name].count if name in here else 0) for name in {*waiting, *here}

@@ -10,14 +10,17 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from emq_scheduling.choice.sums import Part, Sum, Sums
+from emq_scheduling.choice.keeping import Keeping
+from emq_scheduling.choice.matching import Matching
+from emq_scheduling.choice.sums import Sum, Sums
 from emq_scheduling.forecast.pacing import MOST_SHAPES, Pace, Unseen
 from emq_scheduling.forecast.prediction import Predictor, forecast, predicted_waits
 from emq_scheduling.forecast.what_if import changed, what_if
 from emq_scheduling.hosting.attempts import Ended, Run
-from emq_scheduling.hosting.estimates import MOST, UTMOST, Estimates
+from emq_scheduling.hosting.estimates import MOST, ODD, PRIOR, Estimates
 from emq_scheduling.hosting.scheduler import Scheduler
 from emq_scheduling.hosting.viewing import Viewer
+from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.model import Costs, Limit, Pool, Resource, TaskType
 from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeCost
 from emq_scheduling.tasks import Task
@@ -41,6 +44,7 @@ class Bench:
         self.clock = ManualClock(1_000.0)
         self.scheduler = Scheduler(pool, self.clock, lambda: True, lambda: True, self._on_ended)
         self.uses = uses
+        self.fails = False
         self.starts: list[float] = []
         self.charged: list[Costs] = []
         self._tasks: list[asyncio.Task[object]] = []
@@ -54,6 +58,8 @@ class Bench:
         self.starts.append(run.at)
         if self.uses is not None:
             run.used(tokens=self.uses)
+        if self.fails:
+            raise ValueError("planted")
 
     async def wait(self, count: int, costs: Costs | None = None, tenant: str = "") -> None:
         """Let so many tasks wait."""
@@ -265,6 +271,23 @@ async def test_a_changed_type_learns_from_the_beginning_and_no_longer_if_it_must
         assert made.look().types["work"].costs == {}
 
 
+async def test_a_change_of_another_part_of_the_pool_keeps_what_was_learned() -> None:
+    async with bench(pool_of(1.0), 4.0) as made:
+        await made.wait(400)
+        await made.run(200)
+        now = msgspec.structs.replace(made.scheduler.pool, zone="Europe/Berlin")
+        made.scheduler.follow(now, 2)
+        assert made.scheduler.matching.costing.of_type("work", "r")["tokens"] == near(4)
+
+
+async def test_failed_attempts_teach_nothing() -> None:
+    async with bench(pool_of(10.0, learns="both", max_attempts=1), 0.0) as made:
+        made.fails = True
+        await made.wait(60)
+        await made.run(60)
+        assert made.charged[-1] == {"tokens": 10.0}
+
+
 def test_no_report_moves_an_estimate_far_or_makes_it_grow_without_limit() -> None:
     estimates = Estimates(pool_of(10.0, learns="both"))
     for used in (1e308, 0.0, 1e308):
@@ -283,6 +306,11 @@ def test_one_odd_task_moves_an_estimate_by_a_tenth_of_its_oddity_at_most() -> No
     estimates = Estimates(pool_of(10.0))
     estimates.ended("work", "r", None, {"tokens": 20.0})
     assert estimates.factors("work")["tokens"] < 1.1
+    odd = Estimates(pool_of(10.0))
+    odd.ended("work", "r", None, {"tokens": 1e9})
+    assert odd.costs("work", {}, Matching(pool_of(10.0), Keeping(pool_of(10.0), Accounts(pool_of(10.0), 0.0), 0.0)))[
+        "tokens"
+    ].used == pytest.approx((PRIOR + ODD) / (PRIOR + 1))
 
 
 # ------------------------------------------------------------------------------------------------------------- paces
@@ -313,5 +341,3 @@ def test_a_pace_of_many_different_resources_looks_at_some_of_them() -> None:
     assert len(pace._shapes) <= MOST_SHAPES
     assert pace.per_s() == near(sum(100 + n for n in range(1_000)) / 10)
     assert Pace(Pool("p", types={"work": TaskType()}), "work").per_s() == 0
-    assert UTMOST > MOST > 1
-    assert Part() == (0.0, 0.0)
