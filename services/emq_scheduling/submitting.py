@@ -383,7 +383,8 @@ class Submitter:
             if not await self._catalog.version(self.name):  # else topics of a deleted pool would be created
                 await self._read_anew()
             missing.update((kind, "") for kind in pool.types)  # together, so that no later task waits for its own
-            await topics.ensure(self._app, pool, sorted(missing))
+            gains = {kind: self._unseen.gain(kind) for kind, _ in missing}
+            await topics.ensure(self._app, pool, sorted(missing), gains)
             known.update({pair: topic_of(self.name, *pair) for pair in missing})
 
 

@@ -6,8 +6,9 @@ the window from which the scheduler chooses.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from emq.runtime import errors
@@ -55,17 +56,21 @@ TENANT_IDLE_S = 3_600.0
 sleep"). The few topics of types stay awake, so that a host has them before the next task comes."""
 
 
-def root_of(pool: Pool) -> Topic:
-    """Return the topic of the pool, the budget of all others."""
-    total = math.fsum(min(Pace(pool, kind).per_s(), MOST_QPS) for kind in pool.types)
+def root_of(pool: Pool, gains: Mapping[str, float]) -> Topic:
+    """Return the topic of the pool, the budget of all others; `gains` as for `ensure`."""
+    total = math.fsum(min(gains.get(kind, 1.0) * Pace(pool, kind).per_s(), MOST_QPS) for kind in pool.types)
     qps = float(math.ceil(min(max(REFILL * total, 2 * LEAST_QPS), 2 * MOST_QPS)))
     return Topic(pool.name, qps, group_qps=GROUP_QPS, priorities=("task",))
 
 
-def of_tasks(pool: Pool, task_type: str, tenant: str) -> Topic:
-    """Return the topic in which tasks of a type, and of a tenant or none, wait."""
+def of_tasks(pool: Pool, task_type: str, tenant: str, gain: float = 1.0) -> Topic:
+    """Return the topic in which tasks of a type, and of a tenant or none, wait.
+
+    Args:
+        gain: how many times as fast as by the pool's costs they start, since they cost less.
+    """
     kind = pool.types[task_type]
-    qps = min(max(AMPLE * Pace(pool, task_type).per_s(), LEAST_QPS), MOST_TENANT_QPS if tenant else MOST_QPS)
+    qps = min(max(AMPLE * gain * Pace(pool, task_type).per_s(), LEAST_QPS), MOST_TENANT_QPS if tenant else MOST_QPS)
     window = TENANT_WINDOW if tenant else max(LEAST_WINDOW, min(MOST_WINDOW, math.ceil(qps * WINDOW_S)))
     options = TopicOptions(
         budget=pool.name,
@@ -93,10 +98,28 @@ def parsed(topic: str) -> tuple[str, str, str]:
     return pool, task_type, tenant
 
 
-async def ensure(app: App, pool: Pool, wanted: Sequence[tuple[str, str]]) -> None:
-    """Create the pool's topic, and those of the given types and tenants, where they are missing."""
-    made = [root_of(pool), *(of_tasks(pool, kind, tenant) for kind, tenant in wanted)]
+async def ensure(
+    app: App, pool: Pool, wanted: Sequence[tuple[str, str]], gains: Mapping[str, float] | None = None
+) -> None:
+    """Create the pool's topic, and those of the given types and tenants, where they are missing.
+
+    Args:
+        gains: as for `of_tasks`, by type.
+    """
+    gains = gains or {}
+    made = [root_of(pool, gains), *(of_tasks(pool, kind, tenant, gains.get(kind, 1.0)) for kind, tenant in wanted)]
     await app.admin.create(made, exist_ok=True)
+
+
+async def adapt_all(app: App, pool: Pool, gains: Mapping[str, float]) -> None:
+    """Give the pool's topics the options that follow from its limits, its types and what tasks cost."""
+    with contextlib.suppress(errors.TopicExists):
+        await ensure(app, pool, [(kind, "") for kind in pool.types], gains)
+    for topic in await app.catalog.list(f"{pool.name}.*"):  # also those that sleep
+        kind, tenant = parsed(topic.name)[1:]
+        if kind in pool.types and topic.options.budget == pool.name:
+            await adapt(app, topic, of_tasks(pool, kind, tenant, gains.get(kind, 1.0)))
+    await adapt(app, await app.catalog.get(pool.name), root_of(pool, gains))
 
 
 async def adapt(app: App, topic: Topic, wanted: Topic) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from emq_scheduling.model import PERIODS_S, Costs, Pool
@@ -16,6 +16,9 @@ from emq_scheduling.records.snapshot import Known
 
 MOST_SHAPES = 32
 """Most different resources that are looked at; of more, every second, third and so on stands for those beside it."""
+
+MOST_GAIN = 1e6
+"""Largest factor by which tasks may start faster than by the pool's costs."""
 
 _NOTHING: Mapping[str, float] = {}
 
@@ -65,14 +68,25 @@ class Pace:
         brought = own or _NOTHING
         used = {name: each.used for name, each in known.items()} if known else _NOTHING
         settled = {name: each.own_used for name, each in known.items()} if known else _NOTHING
+
+        def units(name: str, cost: float) -> float:
+            if name in brought:
+                return brought[name] * settled.get(name, 1.0)
+            return cost * used.get(name, 1.0)
+
+        return self._rate(units)
+
+    def gain(self, known: Known) -> float:
+        """Return how many times as fast as by the pool's costs the waiting tasks start: 1, 2, 4 and so on."""
+        said = self.per_s()
+        rate = self._rate(lambda name, cost: known[name].at_end(cost) if name in known else cost)
+        return 2.0 ** math.floor(math.log2(min(rate / said, MOST_GAIN))) if 0 < said < rate else 1.0
+
+    def _rate(self, units: Callable[[str, float], float]) -> float:
         total = 0.0
         for allowed, count in self._shapes:
-            rate = math.inf
-            for name, per_s, cost in allowed:
-                units = brought[name] * settled.get(name, 1.0) if name in brought else cost * used.get(name, 1.0)
-                if units > 0 and per_s / units < rate:
-                    rate = per_s / units
-            total += rate * count
+            rates = (per_s / cost for name, per_s, said in allowed if (cost := units(name, said)) > 0)
+            total += min(rates, default=math.inf) * count
         return total
 
 
@@ -81,6 +95,7 @@ class Unseen:
 
     def __init__(self) -> None:
         self._paces: dict[str, Pace] = {}
+        self._able: set[str] = set()
         self._known: Mapping[str, Known] = {}
         self._usual_s: dict[str, float] = {}  # seconds for a task without costs of its own
         self._counts: Counter[str] = Counter()
@@ -89,6 +104,7 @@ class Unseen:
     def follow(self, pool: Pool) -> None:
         """Take over a changed pool."""
         self._paces = {kind: Pace(pool, kind) for kind in pool.types}
+        self._able = {kind for kind, pace in self._paces.items() if pace.per_s() > 0}
         self._usual_s.clear()
 
     def look(self, known: Mapping[str, Known], *, is_new: bool) -> None:
@@ -121,6 +137,11 @@ class Unseen:
         """Return the seconds that the resources need for these tasks."""
         return self._seconds.get(task_type, 0.0)
 
+    def gain(self, task_type: str) -> float:
+        """Return the gain of a type; see `Pace.gain`."""
+        known = self._known.get(task_type)
+        return self._paces[task_type].gain(known) if known and task_type in self._paces else 1.0
+
     def is_able(self, task_type: str) -> bool:
         """Return whether some resource can start tasks of the type."""
-        return task_type in self._paces and self._paces[task_type].per_s() > 0
+        return task_type in self._able

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import time
@@ -80,7 +79,7 @@ class PoolHost:
         self._ends = ends
         self._performer = performer
         self._stored: Stored | None = None
-        self._adapted = 0  # the version of the pool from which its topics have their options
+        self._adapted: tuple[int, dict[str, float]] | None = None  # version and gains that its topics follow
         self._viewer: Viewer | None = None
         self._epoch: int | None = None  # of the ownership in which the pool was taken over
         self._leaving: Scheduler | None = None
@@ -287,7 +286,7 @@ class PoolHost:
         await keeper.begin()
         keeper.start()
         self._keeper = keeper
-        self.scheduler, self._epoch, self._adapted = scheduler, epoch, 0
+        self.scheduler, self._epoch, self._adapted = scheduler, epoch, None
         self._viewer = Viewer(scheduler, self._app.host_name(), self._app.clock.now())
         self._running.clear()
         log.info("pool %r is scheduled on this host", self.name)
@@ -346,9 +345,10 @@ class PoolHost:
         await self._count()
         assert self._viewer is not None
         await self._snapshots.save(self._viewer.look(self._backlog, self._app.clock.now()))
-        if self._adapted != scheduler.version:  # last, since a topic that cannot follow must not hold up the rest
-            await self._adapt_topics(scheduler)
-            self._adapted = scheduler.version
+        wanted = (scheduler.version, dict(self._viewer.gains))
+        if self._adapted != wanted:  # last, since a topic that cannot follow must not hold up the rest
+            await topics.adapt_all(self._app, scheduler.pool, wanted[1])
+            self._adapted = wanted
 
     async def _deleted(self) -> None:
         """Let go of a pool that was deleted. Running tasks may end, and waiting ones stay in their topics."""
@@ -356,18 +356,6 @@ class PoolHost:
         self._is_missing = True
         await self._let_go()
         await self._snapshots.drop(self.name)  # one may have been saved since
-
-    async def _adapt_topics(self, scheduler: Scheduler) -> None:
-        """Give the pool's topics the options that follow from its present limits and types."""
-        pool = scheduler.pool
-        with contextlib.suppress(errors.TopicExists):
-            await topics.ensure(self._app, pool, [(kind, "") for kind in pool.types])
-        for topic in await self._app.catalog.list(f"{self.name}.*"):  # also those that sleep
-            kind, tenant = topics.parsed(topic.name)[1:]
-            if kind in pool.types and topic.options.budget == self.name:
-                await topics.adapt(self._app, topic, topics.of_tasks(pool, kind, tenant))
-        root = await self._app.catalog.get(self.name)
-        await topics.adapt(self._app, root, topics.root_of(pool))
 
     def _topics(self) -> list[Topic]:
         """Return the topics of the pool that are awake: others hold no tasks."""

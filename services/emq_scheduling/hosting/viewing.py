@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from emq_scheduling import topics
+from emq_scheduling.forecast.pacing import Pace
 from emq_scheduling.forecast.prediction import Predictor
 from emq_scheduling.hosting.scheduler import Scheduler
 from emq_scheduling.model import DEFAULT_COST
@@ -27,6 +28,9 @@ class Viewer:
 
     Args:
         since: when the host took the pool over, in seconds since the epoch.
+
+    Attributes:
+        gains: by type, how many times as fast as by the pool's costs tasks start; the most since its last change.
     """
 
     def __init__(self, scheduler: Scheduler, host: str, since: float) -> None:
@@ -35,6 +39,8 @@ class Viewer:
         self._since = since
         self._version = -1
         self._predictor: Predictor | None = None
+        self._paces: dict[str, Pace] = {}
+        self.gains: dict[str, float] = {}
         self._before: tuple[float, dict[str, int], dict[str, int]] | None = None
         self._arrivals: dict[str, float] = {}
 
@@ -47,11 +53,13 @@ class Viewer:
         scheduler = self._scheduler
         if self._predictor is None or scheduler.version != self._version:
             self._predictor, self._version = Predictor(scheduler.pool), scheduler.version
+            self._paces, self.gains = {}, {}
         tenants, unfinished = _by_type(backlog, scheduler.pool.types)
         running = scheduler.measured.running
         waiting = {kind: max(0, n - running[kind], scheduler.waiting(kind)) for kind, n in unfinished.items()}
         self._note_arrivals(waiting, now)
         state = self._state(waiting, tenants, now)
+        self._note_gains(state)
         waits = self._predictor.waits(state, now)
         return Snapshot(
             scheduler.pool.name,
@@ -100,6 +108,14 @@ class Viewer:
             used = known.at_end(said)
             found[name] = CostView(said, said * known.charged, used, used * state.waiting.get(kind, 0))
         return found
+
+    def _note_gains(self, state: PoolState) -> None:
+        for kind, known in state.costs.items():
+            pace = self._paces.get(kind)
+            if pace is None:
+                pace = self._paces[kind] = Pace(self._scheduler.pool, kind)
+            if (gain := pace.gain(known)) > self.gains.get(kind, 1.0):
+                self.gains[kind] = gain
 
     def _note_arrivals(self, waiting: dict[str, int], now: float) -> None:
         """Estimate the tasks that come in a second: those that started or ended, and the growth of the backlog."""

@@ -253,3 +253,24 @@ async def test_receipts_and_refusals_count_the_costs_that_tasks_bring(
     assert last.wait_s == pytest.approx(real_s, rel=0.1)
     [within_10_s] = await scheduling.submit_many("p", [Submission("t", b"x", costs={"tokens": cost}, deadline_s=10)])
     assert isinstance(within_10_s, Receipt if real_s < 9 else errors.TaskRefused)
+
+
+async def test_topics_let_tasks_through_as_fast_as_their_own_costs_allow(hosted: Scheduling) -> None:
+    resource = Resource(limits=(Limit("tokens", 5_000, "second"),), takes={"t": {}})
+    await hosted.pools.put(Pool("p", resources={"r": resource}, types={"t": TaskType(costs={"tokens": 100})}))
+    catalog = hosted._app.catalog
+    cheap = [Submission("t", b"x", tenant="acme", costs={"tokens": 5})] * 100
+
+    async def topics_follow() -> bool:
+        await hosted.submit_many("p", cheap)
+        await asyncio.sleep(0.2)
+        found = await catalog.some(["p.t", "p.t.acme"])
+        return {name: topic.qps for name, topic in found.items()} == {"p.t": 1600.0, "p.t.acme": 1000.0}
+
+    assert await topics_follow() is False, "50 tasks a second, by what the type says"
+    await until(topics_follow)
+    await asyncio.sleep(2 * REFRESH_S)  # until this process has read what the host tells
+    for tenant in ("other", "new"):
+        await hosted.submit("p", "t", b"x", tenant=tenant)
+        await asyncio.sleep(0.2)
+    assert (await catalog.get("p.t.new")).qps == 1000.0

@@ -210,7 +210,10 @@ def test_sums_over_waiting_tasks_are_those_of_a_recount() -> None:
     for task in waiting:
         sums.take(task)
     assert not any(kind in sums for kind in "xy")
-    assert Sum().parts() == {}
+    one = Sum()
+    for costs, tasks in (({"a": 0.1}, 1), (None, 1), ({"a": 0.1}, -1)):
+        one.add(costs, tasks)
+    assert (one.count, one.parts()) == (1, {}), "a limit that no task names any more is forgotten"
 
 
 # ---------------------------------------------------------------------------------------------------- what is learned
@@ -341,3 +344,23 @@ def test_a_pace_of_many_different_resources_looks_at_some_of_them() -> None:
     assert len(pace._shapes) <= MOST_SHAPES
     assert pace.per_s() == near(sum(100 + n for n in range(1_000)) / 10)
     assert Pace(Pool("p", types={"work": TaskType()}), "work").per_s() == 0
+
+
+def test_a_pace_knows_how_many_times_as_fast_cheaper_tasks_start() -> None:
+    pace = Pace(pool_of(100.0), "work")
+    cheaper = {"tokens": TypeCost(named=0.5, own=1.0, used=0.1)}  # 6 on average
+    assert [pace.gain(known) for known in ({}, cheaper, {"tokens": TypeCost(used=5.0)})] == [1.0, 16.0, 1.0]
+    assert pace.gain({"tokens": TypeCost(named=1.0)}) < 2e6, "although nothing limits tasks that cost nothing"
+
+
+async def test_a_host_knows_the_most_by_which_tasks_start_faster_until_the_pool_changes() -> None:
+    async with bench(pool_of(100.0)) as made:
+        await made.wait(20, {"tokens": 5.0})
+        made.look()
+        await made.run(20)
+        await made.wait(50)
+        made.look()
+        assert made.viewer.gains == {"work": 16.0}
+        made.scheduler.follow(pool_of(1.0), 2)
+        made.look()
+        assert made.viewer.gains == {}
