@@ -13,7 +13,7 @@ from test_pages_gate import SAME_SITE, key_of, proof_in, signed_in
 from emq_scheduling.forecast.prediction import TypeForecast
 from emq_scheduling.model import Hours, Pool, Resource
 from emq_scheduling.pools.catalog import Stored
-from emq_scheduling.records.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
+from emq_scheduling.records.snapshot import CostView, LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
 from emq_scheduling.records.snapshots import Snapshots
 from emq_web.pages import pools_screen
 from emq_web.pages.pool_what_if import TypeCompared
@@ -203,6 +203,15 @@ async def test_a_slowed_resource_says_why_and_which_limit_holds_it_back_beside(a
     [cell] = [part for part in page.split("<td") if "10 % of its limits" in part]
     assert "429 of the operator" in cell
     assert "requests a second of north" in cell
+
+
+async def test_a_type_says_what_its_tasks_are_charged_and_use_if_the_pool_says_other_costs(api: Api) -> None:
+    await api("PUT", "/v1/pools/sms", POOL, status=201)
+    view = TypeView(costs={"tokens": CostView(said=1, charged=2.5, used=812)})
+    now = Snapshot("sms", 1, "h", PoolState(time.time()), types={"marketing": view})
+    await Snapshots(api.app.database, "online").save(now)
+    page = (await (await signed_in(api, api.admin)).get("/ui/pools/sms")).text
+    assert page.count("tokens: charged 2.5, used 812</small>") == 1
 
 
 async def test_a_key_for_tasks_does_not_sign_in(api: Api) -> None:

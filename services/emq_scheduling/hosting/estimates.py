@@ -9,13 +9,13 @@ are charged by it. It stays within `MOST` times what the pool says, whatever per
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from emq_scheduling.choice.costing import Costing
 from emq_scheduling.choice.matching import Matching
 from emq_scheduling.choice.sums import Part
-from emq_scheduling.model import Costs, Pool, TaskType
-from emq_scheduling.records.snapshot import TypeCost
+from emq_scheduling.model import DEFAULT_COST, Costs, Pool, TaskType
+from emq_scheduling.records.snapshot import Known, TypeCost
 
 LATEST = 100
 PRIOR = 10
@@ -39,9 +39,9 @@ class _Use:
 
     __slots__ = ("_count", "_said", "_used")
 
-    def __init__(self, said: float) -> None:
+    def __init__(self, said: float, factor: float = 1.0) -> None:
         self._count = PRIOR
-        self._said = self._used = said
+        self._said, self._used = said, said * factor
 
     def add(self, said: float, used: float) -> None:
         self._count = min(LATEST, self._count + 1)
@@ -59,9 +59,10 @@ class _Brought:
 
     __slots__ = ("_count", "_means")
 
-    def __init__(self) -> None:
-        self._count = 0
-        self._means: dict[str, list[float]] = {}  # by limit: as a `Part`
+    def __init__(self, means: dict[str, list[float]] | None = None) -> None:
+        """Begin with these means: by limit, the fields of a `Part`."""
+        self._count = PRIOR if means else 0
+        self._means = means or {}
 
     def add(self, costs: Costs, limits: Iterable[str]) -> None:
         self._count = min(LATEST, self._count + 1)
@@ -73,6 +74,9 @@ class _Brought:
                 mean = self._means[name] = [0.0, 0.0]
             mean[0] += ((units is not None) - mean[0]) / self._count
             mean[1] += ((units or 0.0) - mean[1]) / self._count
+
+    def keep(self, limits: Set[str]) -> None:
+        self._means = {name: mean for name, mean in self._means.items() if name in limits}
 
     def parts(self) -> dict[str, Part]:
         return {name: Part(named, units) for name, (named, units) in self._means.items()}
@@ -86,13 +90,35 @@ class Estimates:
         self._brought: dict[str, _Brought] = {}
         self._used: dict[str, dict[tuple[str, bool], _Use]] = {}  # by type; by limit and whether tasks bring the cost
 
+    def restore(self, costs: Mapping[str, Known]) -> None:
+        """Begin with what the pool's former host knew, by type."""
+        for kind, known in costs.items():
+            if kind in self._pool.types:
+                usual = self._pool.types[kind].costs
+                self._used[kind] = {
+                    (name, brought): _Use(said, factor)
+                    for name, each in known.items()
+                    for brought, said, factor in (
+                        (False, usual.get(name, DEFAULT_COST), each.used),
+                        (True, each.own / each.named if each.named else 0.0, each.own_used),
+                    )
+                    if said > 0 and factor > 0
+                }
+                if means := {name: [each.named, each.own] for name, each in known.items() if each.named}:
+                    self._brought[kind] = _Brought(means)
+
     def follow(self, pool: Pool) -> None:
-        """Take over a changed pool: forget types whose costs have changed."""
+        """Take over a changed pool: forget limits that are gone, and types whose costs have changed."""
+        limits = {limit.name for each in pool.resources.values() for limit in each.limits}
         for kind in {*self._brought, *self._used}:
             before, now = self._pool.types.get(kind), pool.types.get(kind)
             if before is None or now is None or before.costs != now.costs:
                 self._brought.pop(kind, None)
                 self._used.pop(kind, None)
+        for means in self._brought.values():
+            means.keep(limits)
+        for kind, uses in self._used.items():
+            self._used[kind] = {key: use for key, use in uses.items() if key[0] in limits}
         self._pool = pool
 
     def started(self, kind: str, own: Costs | None, limits: Iterable[str]) -> None:

@@ -282,6 +282,9 @@ class PoolHost:
             saves=True,
             cancels=self._asked.remembered,
         )
+        told = await self._snapshots.load(self.name)
+        if told is not None and told.version == self._stored.version:
+            scheduler.estimates.restore(told.state.costs)
         keeper = UsageKeeper(self._usage, self.name, scheduler.accounts, self._app.clock)
         await keeper.begin()
         keeper.start()

@@ -283,6 +283,34 @@ async def test_a_change_of_another_part_of_the_pool_keeps_what_was_learned() -> 
         assert made.scheduler.matching.costing.of_type("work", "r")["tokens"] == near(4)
 
 
+async def test_a_new_host_begins_with_what_the_former_one_knew() -> None:
+    pool = pool_of(2.0)
+    async with bench(pool, 6.0) as former, bench(pool, 6.0) as made:
+        for number in range(60):
+            await former.wait(1, {"tokens": 4.0} if number % 2 else None)
+        await former.run(60)
+        told = former.look({"p.work": 400})
+        made.scheduler.estimates.restore({**told.state.costs, "gone": {"tokens": TypeCost()}})
+        made.scheduler.sweep()
+        assert made.scheduler.matching.costing.of_type("work", "r")["tokens"] == near(5)  # 30 of 6, 10 of 2
+        now = made.look({"p.work": 400})
+        assert set(now.state.costs) == {"work"}
+        for field in TypeCost.__struct_fields__:
+            before, after = (getattr(each.state.costs["work"]["tokens"], field) for each in (told, now))
+            assert after == near(before), field
+        assert now.types["work"].predicted_wait_s == near(told.types["work"].predicted_wait_s or 0.0)
+
+
+def test_limits_that_are_gone_are_forgotten() -> None:
+    pool = pool_of(2.0)
+    estimates = Estimates(pool)
+    estimates.started("work", {"tokens": 5.0}, ["tokens"])
+    estimates.ended("work", "r", {"tokens": 5.0}, {"tokens": 4.0})
+    other = Resource(limits=(Limit("calls", 1, "second"),), takes={"work": {}})
+    estimates.follow(msgspec.structs.replace(pool, resources={"r": other}))
+    assert estimates.costs("work", {"": 3}, Matching(pool, Keeping(pool, Accounts(pool, 0.0), 0.0))) == {}
+
+
 async def test_failed_attempts_teach_nothing() -> None:
     async with bench(pool_of(10.0, learns="both", max_attempts=1), 0.0) as made:
         made.fails = True
