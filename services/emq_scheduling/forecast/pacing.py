@@ -14,7 +14,7 @@ from emq_scheduling.model import PERIODS_S, Costs, Pool
 from emq_scheduling.pools import rules
 from emq_scheduling.records.snapshot import Known
 
-MOST_SHAPES = 32
+MOST_SHAPES = 8
 """Most different resources that are looked at; of more, every second, third and so on stands for those beside it."""
 
 MOST_GAIN = 1e6
@@ -34,7 +34,10 @@ class _Allowed(NamedTuple):
 class Pace:
     """The rate of the resources that take a type, each by its own limits and its parents'.
 
-    Where a calendar changes limits, its largest amounts count.
+    Where a calendar changes limits, its largest amounts count. Resources whose limits let nothing start are left out.
+
+    Attributes:
+        is_able: whether some resource can start tasks of the type.
     """
 
     def __init__(self, pool: Pool, task_type: str) -> None:
@@ -42,21 +45,22 @@ class Pace:
         shapes: Counter[tuple[_Allowed, ...]] = Counter()
         for name in pool.able(task_type):
             costs = pool.costs(task_type, name)
-            shapes[
-                tuple(
-                    _Allowed(
-                        limit.name,
-                        rules.most_of(pool, each, limit) / PERIODS_S.get(limit.per, duration_s),
-                        costs[limit.name],
-                    )
-                    for each in pool.chain(name)
-                    for limit in each.limits
+            allowed = tuple(
+                _Allowed(
+                    limit.name,
+                    rules.most_of(pool, each, limit) / PERIODS_S.get(limit.per, duration_s),
+                    costs[limit.name],
                 )
-            ] += 1
-        step = math.ceil(len(shapes) / MOST_SHAPES)
-        some = sorted(shapes.items())[::step] if step > 1 else shapes.items()
+                for each in pool.chain(name)
+                for limit in each.limits
+            )
+            if all(each.per_s > 0 or not each.cost for each in allowed):
+                shapes[allowed] += 1
+        self.is_able = bool(shapes)
+        step = max(1, math.ceil(len(shapes) / MOST_SHAPES))
+        some = sorted(shapes.items())[(step - 1) // 2 :: step]
         count = sum(each for _, each in some)
-        self._shapes = [(allowed, each * shapes.total() / count) for allowed, each in some]
+        self._shapes = [(each, number * shapes.total() / count) for each, number in some]
 
     def per_s(self, own: Costs | None = None, known: Known | None = None) -> float:
         """Return about how many such tasks all resources together start in a second; infinity if nothing limits them.
@@ -104,7 +108,7 @@ class Unseen:
     def follow(self, pool: Pool) -> None:
         """Take over a changed pool."""
         self._paces = {kind: Pace(pool, kind) for kind in pool.types}
-        self._able = {kind for kind, pace in self._paces.items() if pace.per_s() > 0}
+        self._able = {kind for kind, pace in self._paces.items() if pace.is_able}
         self._usual_s.clear()
 
     def look(self, known: Mapping[str, Known], *, is_new: bool) -> None:

@@ -17,7 +17,7 @@ from emq_scheduling import submitting
 from emq_scheduling.forecast import pacing
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
-from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeView
+from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeCost, TypeView
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submitting import REFRESH_S, Receipt, Submission
@@ -274,3 +274,26 @@ async def test_topics_let_tasks_through_as_fast_as_their_own_costs_allow(hosted:
         await hosted.submit("p", "t", b"x", tenant=tenant)
         await asyncio.sleep(0.2)
     assert (await catalog.get("p.t.new")).qps == 1000.0
+
+
+@pytest.mark.parametrize(("version", "is_kept"), [(1, True), (2, False)])
+async def test_a_host_begins_with_the_costs_that_the_former_one_knew_of_this_version_of_the_pool(
+    scheduling: Scheduling, version: int, is_kept: bool
+) -> None:
+    @scheduling.performer("p")
+    async def perform(task: Task, run: Run) -> None:
+        pass
+
+    app = scheduling._app
+    state = PoolState(app.clock.now() - 1, costs={"t": {"tokens": TypeCost(used=3.0)}})
+    await Snapshots(app.database, app.settings.environment).save(Snapshot("p", version, "former", state))
+    async with app.running():
+
+        async def told() -> Snapshot | None:
+            found = await scheduling.snapshot("p")
+            return found if found is not None and found.host != "former" else None
+
+        await until(told)
+        now = await told()
+        assert now is not None
+        assert ("t" in now.state.costs) == is_kept

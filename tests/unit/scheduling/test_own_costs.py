@@ -371,7 +371,16 @@ def test_a_pace_of_many_different_resources_looks_at_some_of_them() -> None:
     pace = Pace(pool, "work")
     assert len(pace._shapes) <= MOST_SHAPES
     assert pace.per_s() == near(sum(100 + n for n in range(1_000)) / 10)
-    assert Pace(Pool("p", types={"work": TaskType()}), "work").per_s() == 0
+    none = Pace(Pool("p", types={"work": TaskType()}), "work")
+    assert (none.per_s(), none.is_able) == (0, False)
+
+
+def test_one_resource_that_can_start_tasks_among_many_that_cannot_is_found() -> None:
+    amounts = {f"r{n}": (Limit("calls", n, "minute"), Limit("tokens", 0, "second")) for n in range(1, 100)}
+    amounts["able"] = (Limit("calls", 60, "minute"), Limit("tokens", 5, "second"))
+    resources = {name: Resource(limits=limits, takes={"work": {}}) for name, limits in amounts.items()}
+    pace = Pace(Pool("p", resources=resources, types={"work": TaskType()}), "work")
+    assert (pace.per_s(), pace.is_able) == (1.0, True)
 
 
 def test_a_pace_knows_how_many_times_as_fast_cheaper_tasks_start() -> None:
