@@ -395,7 +395,7 @@ async def test_a_host_knows_the_most_by_which_tasks_start_faster_until_the_pool_
         await made.wait(20, {"tokens": 5.0})
         made.look()
         await made.run(20)
-        await made.wait(50)
+        await made.wait(50, {"tokens": 90.0})
         made.look()
         assert made.viewer.gains == {"work": 16.0}
         made.scheduler.follow(pool_of(1.0), 2)
