@@ -37,7 +37,7 @@ AT_ONCE = 5_000
 """Most topics in one call to the database."""
 
 NEVER = sys.maxsize
-"""The version of a catalog that nobody has read."""
+"""In place of a version: the catalog was not read yet, or was empty."""
 
 _now_s = boot_s
 """A clock that goes on while the machine is suspended, since an earlier look is then old."""
@@ -137,9 +137,10 @@ class Router:
                 self._missed(str(exc))
             return dict.fromkeys(names, exc)
         self._answered() if self._routes else self._seen()
-        self._begun_at = min(self._begun_at, made.version)
         known = {name: self._routes[name] for name in made.found if name in self._routes}  # others have read them
         topics = {n: topic for n, topic in made.found.items() if isinstance(topic, Topic) and n not in known}
+        if topics:  # so the catalog is not empty
+            self._begun_at = min(self._begun_at, made.version)
         refused = {name: exc for name, exc in made.found.items() if isinstance(exc, errors.EMQError)}
         return known | self._kept([*topics], topics) | refused
 
@@ -260,7 +261,7 @@ class Router:
         known = [name for name in (self._routes if changes.all else changes.changed) if name in self._routes]
         # Not even the store may know where the queues of a topic ended that was deleted long ago.
         await self._learn(known, frozenset(known if changes.all else changes.deleted))
-        self._version = changes.version
+        self._version = changes.version or NEVER  # 0 while the catalog is empty
         self._seen()
         found = {name: route for name in wanted if (route := self._routes.get(name)) is not None}
         return found | await self._learn([name for name in wanted if name not in found])

@@ -137,12 +137,12 @@ async def test_an_unexpected_failure_costs_no_group(r: Rig, owner: Any, name: st
 
 
 async def test_an_unexpected_failure_at_an_expired_message_loses_none_of_those_that_expired_with_it(r: Rig) -> None:
-    plant = Plant(Reports.expired, 1)
+    plant = Plant(Reports.unstarted, 1)
     plant.armed = True
     await r.topic("brief", 1, ttl_s=1)
     await r.producer.publish_many("brief", [b"x"] * 8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Reports, "expired", plant.function())
+        patch.setattr(Reports, "unstarted", plant.function())
         host = r.host(bound({"*": lambda m: None}))
         running = asyncio.create_task(host.run())
         await asyncio.sleep(SOON_S)

@@ -342,3 +342,17 @@ async def test_a_look_at_a_silent_database_holds_publishes_up_once_and_in_order(
     assert not unknown.done()
     catalog.go.set()
     assert (await unknown).topic.name == "b"
+
+
+async def test_a_producer_that_saw_an_empty_catalog_follows_the_first_topics_of_it(
+    catalog: Watched, routes: Router
+) -> None:
+    await routes.refresh()
+    with pytest.raises(errors.UnknownTopic):
+        await routes.route("a")
+    await created(catalog, "a")
+    await routes.route("a")
+    await catalog.delete("a")
+    await routes.refresh()
+    with pytest.raises(errors.UnknownTopic):
+        await routes.route("a")

@@ -112,17 +112,18 @@ class RedisCluster(Started):
         for i, node in enumerate(masters):
             start, end = i * HASH_SLOTS // len(masters), (i + 1) * HASH_SLOTS // len(masters)
             node.ask("CLUSTER", "ADDSLOTSRANGE", start, end - 1)
-        everybody = len(self.nodes)
-        await_true(
-            lambda: all(len(node.ask("CLUSTER", "NODES").splitlines()) == everybody for node in self.nodes),
-            "the nodes have not met",
-        )
+        await_true(lambda: all(map(self._has_met_all, self.nodes)), "the nodes have not met")
         for i, node in enumerate(self.nodes[len(masters) :]):
             node.ask("CLUSTER", "REPLICATE", masters[i % len(masters)].ask("CLUSTER", "MYID"))
         self.await_well()
         if len(self.nodes) > len(masters):
             self.await_replicas()
         return self
+
+    def _has_met_all(self, node: ClusterNode) -> bool:
+        """Return whether a node knows all others by their own names; until they have met, it gives them others."""
+        known = node.ask("CLUSTER", "NODES")
+        return len(known.splitlines()) == len(self.nodes) and "handshake" not in known
 
     def _well(self) -> bool:
         for node in self.nodes:
