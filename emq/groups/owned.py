@@ -16,7 +16,6 @@ from emq.groups.priority import Policy
 from emq.groups.receiver import Receiver
 from emq.groups.slot_state import SlotState
 from emq.groups.waiting_messages import WaitingMessages
-from emq.groups.withdrawal import Withdraws
 from emq.quota.charge import Charge, limited
 from emq.quota.counter import Counter, own_counter
 from emq.quota.places.sharing import HoldingTimes
@@ -72,7 +71,7 @@ class OwnedTopic:
     batch_size: int = 1
     receiver: Receiver | None = None
     on_expired: Callable[[Message], object] | None = None
-    withdraws: Withdraws | None = None
+    withdraws: Callable[[Message], bool] | None = None
     deliveries: Deliveries = UNCOUNTED
     in_flight: int = 0
     flying: int = 0

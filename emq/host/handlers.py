@@ -8,12 +8,13 @@ import fnmatch
 import functools
 import inspect
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 from emq.calls import calling, dependencies, middleware, plan
 from emq.groups.receiver import Receiver
-from emq.groups.withdrawal import Withdraws
 from emq.quota.places.threads import Threads
 from emq.runtime import errors
 from emq.runtime.inputs import is_pattern
@@ -43,6 +44,27 @@ class Endings(TypedDict, total=False):
 
     on_expired: OnExpired | None
     withdraws: Callable[[Message], object] | None
+
+
+TELL_S = 10.0
+"""Least seconds between two log lines about a function that fails."""
+
+
+class Withdraws:
+    """Calls a function that says whether a message is withdrawn. If the call fails, the message is not withdrawn."""
+
+    def __init__(self, function: Callable[[Message], object]) -> None:
+        self._function = function
+        self._told_at = -math.inf
+
+    def __call__(self, message: Message) -> bool:
+        try:
+            return bool(self._function(message))
+        except (Exception, asyncio.CancelledError):  # such as the `result()` of a task that was cancelled
+            if (now := time.monotonic()) >= self._told_at + TELL_S:
+                self._told_at = now
+                log.exception("`withdraws` of topic %r failed; the message %s may start", message.topic, message.uid)
+            return False
 
 
 class Binding(NamedTuple):

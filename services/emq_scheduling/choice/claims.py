@@ -16,7 +16,8 @@ import math
 
 from emq_scheduling.choice.keeping import Keeping
 from emq_scheduling.choice.seats import Seat, Sleep
-from emq_scheduling.choice.waiting import Waiting, Window
+from emq_scheduling.choice.waiting import Waiting
+from emq_scheduling.choice.window import Window
 from emq_scheduling.model import Costs, Pool
 
 

@@ -9,7 +9,8 @@ from emq_scheduling.choice.claims import Claims
 from emq_scheduling.choice.costing import Costing
 from emq_scheduling.choice.keeping import Keeping
 from emq_scheduling.choice.seats import Seat, Sleep
-from emq_scheduling.choice.waiting import Level, Waiting, Window
+from emq_scheduling.choice.waiting import Waiting
+from emq_scheduling.choice.window import Level, Window
 from emq_scheduling.model import Costs
 
 GAP_TRIES = 8

@@ -2,7 +2,7 @@
 
 `run` goes through the priorities, the most urgent first, over all resources that may have room. So a less urgent task
 never takes room that a more urgent one could use, not even that of a shared parent. Within a priority, each resource
-takes the next task among its types (`emq_scheduling.choice.waiting`), in the order of `emq_scheduling.choice.order`.
+takes the next task among its types (`emq_scheduling.choice.window`), in the order of `emq_scheduling.choice.order`.
 
 - **Asleep.** A resource without room for the next task of a priority sleeps until the limits allow that task, or until
   a running task ends. So with a backlog a new task costs nothing but its place in the window.
@@ -29,7 +29,8 @@ from emq_scheduling.choice.keeping import Keeping, released_at
 from emq_scheduling.choice.order import Queue
 from emq_scheduling.choice.seats import Seat, home_of, sharing_in_flight
 from emq_scheduling.choice.shares import Shares, Spent
-from emq_scheduling.choice.waiting import Level, Waiting, Window, near_level, size_of
+from emq_scheduling.choice.waiting import Waiting
+from emq_scheduling.choice.window import Level, Window, near_level, size_of
 from emq_scheduling.limits.accounts import Charge
 from emq_scheduling.model import Costs, Pool, TaskType
 

@@ -12,7 +12,8 @@ import heapq
 from collections.abc import Iterable
 
 from emq_scheduling.choice.seats import Seat
-from emq_scheduling.choice.waiting import Level, Order, Waiting
+from emq_scheduling.choice.waiting import Waiting
+from emq_scheduling.choice.window import Level, Order
 
 STALE = 4
 """Resources whose next task is found again before a start, since their tenants have started others meanwhile. If there

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.model import Costs, Pool
-
-if TYPE_CHECKING:
-    from emq_scheduling.choice.waiting import Waiting
 
 
 class Sleep:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from emq_scheduling.choice.waiting import NEAR
+from emq_scheduling.choice.window import NEAR
 from emq_scheduling.forecast import fluid_times
 from emq_scheduling.forecast.fluid_budgets import Budget, DayBudget, FlightBudget
 from emq_scheduling.forecast.fluid_dealing import LITTLE, MOST, Books, Dealing

@@ -1,0 +1,356 @@
+"""The tasks that wait in the window, in the order in which resources take them.
+
+A *level* holds the tasks of one priority. Within a level, tasks whose deadline is near go first, the nearest first.
+Then tenants take turns by weight (`emq_scheduling.choice.shares`). Tasks of one tenant go in the order of their
+submits.
+
+A level has a *line* for each task type, and one more for each resource to which tasks of the type keep by their key.
+Tasks with costs of their own have other lines, by *size*: powers of two of their type's costs. So small ones are found
+behind any number of large ones.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Set
+
+from emq_scheduling.choice.shares import Shares, Spent, Turns
+from emq_scheduling.choice.sums import Sums
+from emq_scheduling.choice.waiting import Waiting
+from emq_scheduling.model import DEFAULT_COST, Costs, TaskType
+
+NEAR = 0.25
+"""A deadline is near when this part of the time from submission to deadline is left, or less than the task takes."""
+
+MOST_SIZE = 32
+"""Largest size: tasks that cost more than 2 ** MOST_SIZE times as much as their type wait in one line."""
+
+BACKLOG = 8
+"""Number of waiting tasks in the window from which a tenant has a backlog."""
+
+Order = tuple[float, float]
+"""The place of a task in its level; the least is next."""
+
+
+class Line:
+    """Tasks of one type and size in one level, for any resource or for one.
+
+    Attributes:
+        size: of its tasks; None for those without costs of their own.
+        count: how many there are.
+    """
+
+    __slots__ = ("_count", "_entries", "_level", "_near", "_tasks", "_turns", "count", "size")
+
+    def __init__(self, level: Level, counter: Iterator[int], size: int | None) -> None:
+        self._level = level
+        self.size = size
+        self._count = counter
+        self._near: list[tuple[float, int, Waiting]] = []
+        self._tasks: dict[str, list[tuple[int, int, Waiting]]] = {}
+        self._turns: list[tuple[float, int, str]] = []
+        self._entries = 0  # in `_near` and `_tasks`, with those of tasks that are not here any more
+        self.count = 0
+
+    def add(self, waiting: Waiting) -> None:
+        self.count += 1
+        waiting.ticket = next(self._count)
+        self._entries += 1
+        if self._entries > 2 * self.count + 64:
+            self._forget()
+        if waiting.is_near and waiting.deadline is not None:
+            heapq.heappush(self._near, (waiting.deadline, waiting.ticket, waiting))
+            return
+        tenant = waiting.task.tenant
+        tasks = self._tasks.get(tenant)
+        if tasks is None:
+            tasks = self._tasks[tenant] = []
+            heapq.heappush(self._turns, (self._level.turn(tenant), next(self._count), tenant))
+        heapq.heappush(tasks, (waiting.order, waiting.ticket, waiting))
+
+    def head(self) -> tuple[tuple[float, float, int], Waiting] | None:
+        """Return the next task and its place in the order among the heads of all lines; None without tasks."""
+        near = self._near
+        while near and _is_stale(near[0]):
+            heapq.heappop(near)
+            self._entries -= 1
+        if near:
+            return (-1.0, near[0][0], near[0][1]), near[0][2]
+        turns = self._turns
+        while turns:
+            at, _, tenant = turns[0]
+            tasks = self._fresh(tenant)
+            if not tasks:
+                heapq.heappop(turns)
+                del self._tasks[tenant]
+                continue
+            now_at = self._level.turn(tenant)
+            if now_at != at:  # it has started tasks of another type meanwhile
+                heapq.heapreplace(turns, (now_at, next(self._count), tenant))
+                continue
+            return (now_at, float(tasks[0][0]), tasks[0][1]), tasks[0][2]
+        return None
+
+    def behind(self, most: int) -> Iterator[Waiting]:
+        """Yield up to `most` tasks that are soon next, in no exact order, to fill a gap.
+
+        They are of as many tenants as possible, since room may be kept from some. Of tasks with equal costs, one of
+        each tenant is enough.
+        """
+        self.head()  # brings the tenant in front up to date
+        each = 1 if self.size is None else most // min(most, max(1, len(self._turns)))
+        for _, _, tenant in self._turns[:most]:
+            for entry in self._fresh(tenant)[:each]:  # a heap begins with its smallest items
+                if not _is_stale(entry):
+                    yield entry[2]
+
+    def _fresh(self, tenant: str) -> list[tuple[int, int, Waiting]]:
+        """Return the tasks of a tenant, a heap, without stale ones in front."""
+        tasks = self._tasks[tenant]
+        while tasks and _is_stale(tasks[0]):
+            heapq.heappop(tasks)
+            self._entries -= 1
+        return tasks
+
+    def reorder(self) -> None:
+        """Order the tenants again, after their turns have changed."""
+        self._forget()
+        self._turns = [(self._level.turn(tenant), next(self._count), tenant) for _, _, tenant in self._turns]
+        heapq.heapify(self._turns)
+
+    def waiting(self) -> Iterator[Waiting]:
+        """Yield the tasks, in no order."""
+        for entry in itertools.chain(self._near, *self._tasks.values()):
+            if not _is_stale(entry):
+                yield entry[2]
+
+    def _forget(self) -> None:
+        """Drop stale entries; `head` drops only those that come to the front."""
+        self._near = [entry for entry in self._near if not _is_stale(entry)]
+        heapq.heapify(self._near)
+        kept: dict[str, list[tuple[int, int, Waiting]]] = {}
+        for tenant, tasks in self._tasks.items():
+            if left := [entry for entry in tasks if not _is_stale(entry)]:
+                heapq.heapify(left)
+                kept[tenant] = left
+        self._tasks = kept
+        self._turns = [entry for entry in self._turns if entry[2] in kept]
+        heapq.heapify(self._turns)
+        self._entries = 1 + len(self._near) + sum(map(len, kept.values()))
+
+
+class Level:
+    """The tasks of one priority."""
+
+    def __init__(self, turns: Turns, counter: Iterator[int]) -> None:
+        self._turns = turns
+        self._counter = counter
+        self.lines: dict[tuple[str, str | None], dict[int | None, Line]] = {}  # by size
+        self.count = 0
+
+    def add(self, waiting: Waiting) -> None:
+        self._turns.came(waiting.task.tenant, waiting.task.type)
+        lines = self.lines.setdefault((waiting.task.type, waiting.keeps_to), {})
+        line = lines.get(waiting.size)
+        if line is None:
+            line = lines[waiting.size] = Line(self, self._counter, waiting.size)
+        line.add(waiting)
+        self.count += 1
+
+    def lines_for(self, types: Set[str], resource: str | None) -> Iterator[tuple[Line, str]]:
+        """Yield the lines of these types whose tasks may start on a resource, with their types; None for any."""
+        if len(self.lines) < len(types):
+            for (kind, keeps_to), lines in self.lines.items():
+                if kind in types and (keeps_to is None or keeps_to == resource):
+                    for line in lines.values():
+                        yield line, kind
+            return
+        for kind in types:
+            for keeps_to in (None, resource) if resource is not None else (None,):
+                if (found := self.lines.get((kind, keeps_to))) is not None:
+                    for line in found.values():
+                        yield line, kind
+
+    def order(self, waiting: Waiting) -> Order:
+        """Return the place of a waiting task among those of all lines."""
+        if waiting.is_near and waiting.deadline is not None:
+            return -1.0, waiting.deadline
+        return self._turns.at(waiting.task.tenant), float(waiting.order)
+
+    def next_for(self, types: Set[str], resource: str | None) -> Waiting | None:
+        """Return the next task of these types on a resource; None if there is none."""
+        best: tuple[tuple[float, float, int], Waiting] | None = None
+        for line, _ in self.lines_for(types, resource):
+            head = line.head()
+            if head is not None and (best is None or head[0] < best[0]):
+                best = head
+        return None if best is None else best[1]
+
+    def take(self, waiting: Waiting, spent: Spent | None) -> None:
+        """Take a task out; `spent`: what its start counts for its tenant, or None if it does not start."""
+        key = (waiting.task.type, waiting.keeps_to)
+        lines = self.lines[key]
+        line = lines[waiting.size]
+        line.count -= 1
+        self.count -= 1
+        if not line.count:
+            del lines[waiting.size]
+            if not lines:
+                del self.lines[key]
+        self._turns.went(waiting.task.tenant, waiting.task.type, spent)
+
+    def turn(self, tenant: str) -> float:
+        """Return the turn of a tenant with waiting tasks."""
+        return self._turns.at(tenant)
+
+    def reweigh(self, grown: Mapping[str, float]) -> None:
+        """Let changed weights count for the turns.
+
+        Args:
+            grown: by tenant, the factor of its weight's growth.
+        """
+        kinds: dict[str, set[str]] = {}
+        for (kind, _), lines in self.lines.items():
+            for line in lines.values():
+                for waiting in line.waiting():
+                    if waiting.task.tenant in grown:
+                        kinds.setdefault(waiting.task.tenant, set()).add(kind)
+        self._turns.reweigh(grown, kinds)
+        for lines in self.lines.values():
+            for line in lines.values():
+                line.reorder()
+
+    def backlog(self, tenant: str) -> int:
+        """Return how many tasks of a tenant wait."""
+        return self._turns.backlog(tenant)
+
+
+class Window:
+    """All tasks that wait for a resource on this host.
+
+    Attributes:
+        count: how many there are.
+        sums: how many of each type and tenant, and what they cost.
+    """
+
+    def __init__(self, shares: Shares) -> None:
+        self._shares = shares
+        self._counter = itertools.count()
+        self._levels: dict[int, Level] = {}
+        self._nearing: list[tuple[float, int, Waiting]] = []
+        self.count = 0
+        self.sums = Sums()
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, waiting: Waiting, near_level: int, duration_s: float) -> None:
+        """Add a task.
+
+        Args:
+            near_level: the level at which it competes once its deadline is near.
+            duration_s: time that it will take.
+        """
+        self.count += 1
+        waiting.near_level = near_level
+        self.sums.add(waiting.task)
+        self._level(waiting.level).add(waiting)
+        if waiting.deadline is not None:
+            left_s = waiting.deadline - waiting.task.submitted_us / 1e6
+            at = waiting.deadline - max(duration_s, NEAR * left_s)
+            heapq.heappush(self._nearing, (at, next(self._counter), waiting))
+
+    def take(self, waiting: Waiting, spent: Spent | None = None) -> None:
+        """Take a task out of the window; `spent` as for `Level.take`."""
+        level = self._levels[waiting.level]
+        waiting.is_gone = True
+        level.take(waiting, spent)
+        self.count -= 1
+        self.sums.take(waiting.task)
+        if len(self._nearing) > 2 * self.count + 64:  # most of them have started
+            self._nearing = [entry for entry in self._nearing if not entry[2].is_gone]
+            heapq.heapify(self._nearing)
+
+    def raised(self, now: float) -> list[Waiting]:
+        """Raise the tasks whose deadline has become near; return them."""
+        found = []
+        while self._nearing and (self._nearing[0][2].is_gone or self._nearing[0][0] <= now):
+            waiting = heapq.heappop(self._nearing)[2]
+            if not waiting.is_gone:
+                self._levels[waiting.level].take(waiting, None)
+                waiting.is_near, waiting.level = True, min(waiting.near_level, waiting.level)
+                self._level(waiting.level).add(waiting)
+                found.append(waiting)
+        return found
+
+    def release(self, waiting: Waiting) -> None:
+        """Let a task that kept to a resource go to any."""
+        self._levels[waiting.level].take(waiting, None)
+        waiting.keeps_to = None
+        self._level(waiting.level).add(waiting)
+
+    def move(self, waiting: Waiting, level: int) -> None:
+        """Let a task compete at another priority."""
+        self._levels[waiting.level].take(waiting, None)
+        waiting.level = level
+        self._level(level).add(waiting)
+
+    def reweigh(self, grown: Mapping[str, float]) -> None:
+        """Let changed weights of tenants count at once; `grown` as for `Level.reweigh`."""
+        for level in self._levels.values():
+            level.reweigh(grown)
+
+    def all(self) -> list[Waiting]:
+        """Return all tasks, in no order."""
+        lines = [line for level in self._levels.values() for of in level.lines.values() for line in of.values()]
+        return [each for line in lines for each in line.waiting()]
+
+    def standing(self, waiting: Waiting) -> float:
+        """Return the level at which room is kept from a task, or for it.
+
+        A tenant with a backlog leaves room to those of the same level without one, as to more urgent tasks. So a tenant
+        that asks for little does not wait behind the others' backlogs.
+        """
+        tenant = waiting.task.tenant
+        if tenant and self._levels[waiting.level].backlog(tenant) >= BACKLOG:
+            return waiting.level + 0.5
+        return waiting.level
+
+    def next_raise(self) -> float | None:
+        """Return when the next deadline becomes near; None if none does."""
+        while self._nearing and self._nearing[0][2].is_gone:
+            heapq.heappop(self._nearing)
+        return self._nearing[0][0] if self._nearing else None
+
+    def levels(self) -> list[tuple[int, Level]]:
+        """Return the levels that have tasks, the most urgent first."""
+        return sorted((number, level) for number, level in self._levels.items() if level.count)
+
+    def level(self, number: int) -> Level | None:
+        """Return a level; None if it never had a task."""
+        return self._levels.get(number)
+
+    def _level(self, number: int) -> Level:
+        level = self._levels.get(number)
+        if level is None:
+            level = self._levels[number] = Level(Turns(number, self._shares), self._counter)
+        return level
+
+
+def _is_stale(entry: tuple[float, int, Waiting]) -> bool:
+    """Return whether a task has gone, or waits elsewhere or in another entry now."""
+    return entry[2].is_gone or entry[1] != entry[2].ticket
+
+
+def size_of(costs: Costs, kind: TaskType) -> int:
+    """Return the size of a task by its own costs: 0 for those of its type, 1 up to twice as much, and so on."""
+    parts = (own / usual for name, own in costs.items() if (usual := kind.costs.get(name, DEFAULT_COST)) > 0)
+    largest = max(2.0**-MOST_SIZE, min(2.0**MOST_SIZE, max(parts, default=1.0)))
+    return math.ceil(math.log2(largest))
+
+
+def near_level(kind: TaskType) -> int:
+    """Return the priority at which tasks of a type compete once their deadline is near."""
+    return kind.priority if kind.near_priority is None else kind.near_priority
