@@ -27,6 +27,20 @@ MANY, SHORT_S = 20_000, 0.04
 LONGEST_S = 0.08
 """Twice to five times what it takes; without slices it was seconds."""
 
+REFERENCE_S = 0.004
+"""What `slower` measures on a quiet machine; the steps of a slower one may take as many times longer."""
+
+
+def slower() -> float:
+    """Return how many times slower than a quiet machine this one is now; 1 at least."""
+    took_s = []
+    for _ in range(5):
+        began_s = time.thread_time()
+        {str(i): (i, str(i)) for i in range(MANY)}
+        took_s.append(time.thread_time() - began_s)
+    return max(1.0, sorted(took_s)[2] / REFERENCE_S)
+
+
 until = functools.partial(waiting.until, timeout_s=180, step_s=0.05)
 
 
@@ -122,7 +136,7 @@ async def test_no_change_of_ten_thousand_groups_holds_up_the_event_loop() -> Non
             for name in names:
                 await app.catalog.delete(name)
             await until(lambda: not owned.groups)
-    assert max(found.values()) < LONGEST_S, longest
+    assert max(found.values()) < LONGEST_S * slower(), longest
 
 
 async def test_nothing_that_a_host_does_over_twenty_thousand_groups_of_one_topic_takes_long() -> None:
@@ -144,7 +158,7 @@ async def test_nothing_that_a_host_does_over_twenty_thousand_groups_of_one_topic
             await app.catalog.update("t", qps=MANY * 2.0)
             await until(lambda: owned.topics["t"].active_groups == MANY // 5)
             await asyncio.sleep(2.5)
-    assert loop.longest_s < SHORT_S, loop.what
+    assert loop.longest_s < SHORT_S * slower(), loop.what
 
 
 def test_what_a_host_says_of_any_number_of_groups_fits_into_a_node() -> None:
