@@ -18,7 +18,7 @@ from emq.app.receivers import Receivers
 from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
 from emq.groups.records import Keeper, Records
 from emq.host import garbage_collection
-from emq.host.handlers import Endings, check_pattern
+from emq.host.handlers import HandlerOptions, check_pattern
 from emq.host.host import Host
 from emq.host.neighbours import Neighbours
 from emq.host.options import HostOptions
@@ -97,15 +97,15 @@ class HostingApp(HookedApp):
         return None if self.host is None else self.host.epoch_of(topic)
 
     @overload
-    def handler(self, pattern: str, **endings: Unpack[Endings]) -> Callable[[OneHandler], OneHandler]: ...
+    def handler(self, pattern: str, **options: Unpack[HandlerOptions]) -> Callable[[OneHandler], OneHandler]: ...
 
     @overload
     def handler(
-        self, pattern: str, *, batch_size: int, **endings: Unpack[Endings]
+        self, pattern: str, *, batch_size: int, **options: Unpack[HandlerOptions]
     ) -> Callable[[BatchHandler], BatchHandler]: ...
 
     def handler(
-        self, pattern: str, *, batch_size: int = 1, **endings: Unpack[Endings]
+        self, pattern: str, *, batch_size: int = 1, **options: Unpack[HandlerOptions]
     ) -> Callable[[Function], Function]:
         """Decorate a function to handle the messages of the topics that match `pattern`.
 
@@ -123,7 +123,7 @@ class HostingApp(HookedApp):
             pattern: a topic's name, or a shell pattern such as `orders.*`; the most specific one wins.
             batch_size: most messages in one call. Above 1, the function takes lists of messages of one group. A sorted
                 topic with `ordering="slot"` runs one message at a time, so its lists have one message.
-            endings: `on_expired` and `withdraws`, see `emq.host.handlers.Endings`.
+            options: `on_expired` and `withdraws`, see `emq.host.handlers.HandlerOptions`.
 
         Raises:
             InvalidSettings: the pattern is missing or taken, the function cannot be called with one argument, EMQ
@@ -134,7 +134,7 @@ class HostingApp(HookedApp):
         check_pattern(pattern)
 
         def bind(function: Function) -> Function:
-            self.handlers.bind(pattern, function, batch_size=batch_size, **endings)
+            self.handlers.bind(pattern, function, batch_size=batch_size, **options)
             return function
 
         return bind

@@ -31,7 +31,7 @@ OnExpired: TypeAlias = Callable[[Message], object]
 """Called with each message that expired, beside making a dead letter. Must return at once; may raise."""
 
 
-class Endings(TypedDict, total=False):
+class HandlerOptions(TypedDict, total=False):
     """Plain functions for messages that end without a start. They run on the event loop, and must return at once.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from emq import App
 from emq.calls.middleware import Middleware
 from emq.groups.receiver import Receiver
-from emq.host.handlers import Binding, Endings, Handlers, OnExpired
+from emq.host.handlers import Binding, HandlerOptions, Handlers, OnExpired
 from emq.host.throttles import Throttles
 from emq.runtime import errors
 from emq.storage.message import Message
@@ -57,9 +57,9 @@ class WithPush(Handlers):
         function: Callable[[Any], Any],
         *,
         batch_size: int = 1,
-        **endings: Unpack[Endings],
+        **options: Unpack[HandlerOptions],
     ) -> None:
-        self._own.bind(pattern, function, batch_size=batch_size, **endings)
+        self._own.bind(pattern, function, batch_size=batch_size, **options)
 
     def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
         self._own.bind_receiver(pattern, receiver)
