@@ -7,13 +7,14 @@ store, without a start (`withdraws` of `emq.App.handler`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from functools import partial
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from emq.producer.batcher import Batcher
-from emq.storage.durability import Durability
+from emq.producer.rounds import Rounds
 from emq_scheduling.database import schema, tables
 
 _cancels = tables.cancels
@@ -28,6 +29,9 @@ MOST = 200_000
 
 PAGE = 10_000
 """Most cancels of one read."""
+
+AT_ONCE = 500
+"""Most tasks named in one statement."""
 
 Asked = Mapping[str, int]
 """When somebody asked to cancel tasks, by id, in microseconds since the epoch."""
@@ -65,7 +69,10 @@ class Cancels(schema.Tables):
 
     async def of(self, pool: str, tasks: Collection[str]) -> dict[str, int]:
         """Return the cancels of these tasks."""
-        return await self._read(self._of(pool).where(_cancels.c.task.in_(list(tasks))))
+        names, found = list(tasks), dict[str, int]()
+        for start in range(0, len(names), AT_ONCE):
+            found |= await self._read(self._of(pool).where(_cancels.c.task.in_(names[start : start + AT_ONCE])))
+        return found
 
     def _of(self, pool: str) -> sa.Select[tuple[str, int]]:
         c = _cancels.c
@@ -120,7 +127,7 @@ class CancelReader:
         self._pool = pool
         self._most = most
         self._latest_us = 0
-        self._looks: Batcher[tuple[str, int], bool] = Batcher(lambda tasks, _: self._look_up(tasks))
+        self._looks = Rounds(partial(cancels.of, pool), "reading of cancels")
 
     async def begin(self) -> None:
         """Remember the latest cancels: call it first."""
@@ -145,13 +152,12 @@ class CancelReader:
         Raises:
             DatabaseUnavailable: nobody knows now; ask again later.
         """
-        if self.remembered.concerns(task, submitted_us) or not self.remembered.may_have_forgotten(submitted_us):
-            return self.remembered.concerns(task, submitted_us)
-        return await self._looks.send((task, submitted_us), Durability.ACCEPTED, 0)
-
-    async def _look_up(self, tasks: Sequence[tuple[str, int]]) -> list[bool]:
-        asked = await self._cancels.of(self._pool, {task for task, _ in tasks})
-        return [is_concerned(asked.get(task), submitted_us) for task, submitted_us in tasks]
+        if self.remembered.concerns(task, submitted_us):
+            return True
+        if not self.remembered.may_have_forgotten(submitted_us):
+            return False
+        asked = await asyncio.shield(self._looks.join([task]))  # tasks that come together share a look
+        return is_concerned(asked.get(task), submitted_us)
 
 
 def is_concerned(asked_us: int | None, submitted_us: int) -> bool:
