@@ -18,6 +18,7 @@ from emq_scheduling.choice.keeping import Keeping
 from emq_scheduling.choice.seats import Seat, Sleep
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.choice.window import Window
+from emq_scheduling.limits.accounts import First
 from emq_scheduling.model import Costs, Pool
 
 
@@ -92,14 +93,14 @@ class Claims:
         if sleep.kept:
             return any(costs.get(name, 0.0) > 0 for name in sleep.kept)
         accounts, at, wanted = self._accounts, sleep.resource, sleep.costs
-        ends_at = now + self._pool.types[waiting.task.type].duration_s
+        first = First(seat.name, costs, now + self._pool.types[waiting.task.type].duration_s)
         earliest = sleep.until if sleep.until < math.inf else accounts.expected_at(at, wanted, now)
-        if accounts.expected_at(at, wanted, now, costs, ends_at, seat.name) > earliest:
+        if accounts.expected_at(at, wanted, now, first) > earliest:
             return True
         promised = sleep.head.promised.get(at)
-        if promised is None or now < promised or not accounts.holds_in_flight(seat.name, costs, at):
+        if promised is None or now < promised or not accounts.holds_in_flight(first, at):
             return False
-        return accounts.in_flight_at(at, wanted, now, costs, ends_at, seat.name) > now
+        return accounts.in_flight_at(at, wanted, now, first) > now
 
     def _is_before(self, one: Waiting, other: Waiting, number: int) -> bool:
         level = self._window.level(number)

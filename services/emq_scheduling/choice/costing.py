@@ -81,14 +81,12 @@ class Costing:
         units = self._units.get(key) if waiting.costs is None else None
         if units is None:
             held_s = self._pool.types[waiting.task.type].duration_s
-            parts = [
-                cost * (self.per_s / rate) for name, cost in costs.items() if (rate := self._rates.get((name, False)))
-            ]
-            parts += [
-                cost * held_s * (self.per_s / rate)
+            parts = (
+                cost * taken * (self.per_s / rate)
+                for in_flight, taken in ((False, 1.0), (True, held_s))
                 for name, cost in costs.items()
-                if (rate := self._rates.get((name, True)))
-            ]
+                if (rate := self._rates.get((name, in_flight)))
+            )
             units = max(parts, default=DEFAULT_COST)
             if waiting.costs is None:
                 self._units[key] = units

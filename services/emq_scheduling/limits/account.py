@@ -175,16 +175,18 @@ class Path:
     Attributes:
         accounts: of the resource and its parents, the nearest first.
         entries: their meters.
+        ids: the identities of these meters.
         periods, in_flight: those of limits with periods, and those in flight.
         paused: whether one of them is paused, or has the factor 0.
         changes_at: when a calendar changes one of their limits next.
     """
 
-    __slots__ = ("accounts", "changes_at", "entries", "in_flight", "paused", "periods")
+    __slots__ = ("accounts", "changes_at", "entries", "ids", "in_flight", "paused", "periods")
 
     def __init__(self, accounts: list[Account]) -> None:
         self.accounts = accounts
         self.entries: tuple[Entry, ...] = ()
+        self.ids: frozenset[int] = frozenset()
         self.periods: tuple[Entry, ...] = ()
         self.in_flight: tuple[tuple[InFlightMeter, str], ...] = ()
         self.paused = False
@@ -194,6 +196,7 @@ class Path:
     def refresh(self) -> None:
         """Take over changed meters of the accounts."""
         self.entries = tuple(entry for account in self.accounts for entry in account.entries())
+        self.ids = frozenset(id(meter) for meter, _ in self.entries)
         self.periods = tuple(entry for entry in self.entries if not isinstance(entry[0], InFlightMeter))
         self.in_flight = tuple((meter, name) for meter, name in self.entries if isinstance(meter, InFlightMeter))
         self.paused = any(account.paused or account.factor <= 0 for account in self.accounts)

@@ -9,13 +9,31 @@ Pure and synchronous; times are seconds since the epoch, passed in.
 from __future__ import annotations
 
 import math
+from collections.abc import Set
+from typing import NamedTuple
 
 from emq_scheduling.limits import ahead
 from emq_scheduling.limits.account import GATE, PROBE_FACTOR, Account, Entry, Path
 from emq_scheduling.limits.limits import InFlightMeter, Meter
 from emq_scheduling.model import DEFAULT_COST, Costs, Period, Pool
 
-__all__ = ["PROBE_FACTOR", "Accounts", "Charge"]
+__all__ = ["PROBE_FACTOR", "Accounts", "Charge", "First"]
+
+NO_METERS: Set[int] = frozenset()
+
+
+class First(NamedTuple):
+    """A task that is charged before the one that is asked about.
+
+    Attributes:
+        resource: where it runs.
+        costs: its costs there.
+        ends_at: when it will probably end; infinity if nobody knows.
+    """
+
+    resource: str
+    costs: Costs
+    ends_at: float = math.inf
 
 
 class Charge:
@@ -205,66 +223,43 @@ class Accounts:
             makes room.
         """
         path = self._path(resource, now)
-        return math.inf if path.paused else self._earliest(path, path.entries, costs, now, {}, set())
+        return math.inf if path.paused else self._earliest(path, path.entries, costs, now, {}, NO_METERS)
 
-    def expected_at(
-        self,
-        resource: str,
-        costs: Costs,
-        now: float,
-        after: Costs | None = None,
-        after_ends_at: float = math.inf,
-        after_on: str | None = None,
-    ) -> float:
+    def expected_at(self, resource: str, costs: Costs, now: float, first: First | None = None) -> float:
         """Return when a task will probably fit: as `next_at`, but tasks in flight end when they are expected to.
 
         So a task that waits for units in flight is not put off for ever by smaller ones: one of these may start if this
         does not become later with it.
 
         Args:
-            after: the costs of another task, which is charged first, now; None for none.
-            after_ends_at: when the other task will probably end.
-            after_on: the resource of the other task; None for the same.
+            first: another task, which is charged first, now; None for none.
         """
         path = self._path(resource, now)
         if path.paused:
             return math.inf
-        others = set() if after is None else {id(meter) for meter, _ in self._paths[after_on or resource].entries}
-        found = self._earliest(path, path.periods, costs, now, after or {}, others)
-        return max(found, self._in_flight_at(path, costs, now, after, after_ends_at, others))
+        others = self._paths[first.resource].ids if first else NO_METERS
+        found = self._earliest(path, path.periods, costs, now, first.costs if first else {}, others)
+        return max(found, self._in_flight_at(path, costs, now, first))
 
-    def in_flight_at(
-        self,
-        resource: str,
-        costs: Costs,
-        now: float,
-        after: Costs | None = None,
-        after_ends_at: float = math.inf,
-        after_on: str | None = None,
-    ) -> float:
+    def in_flight_at(self, resource: str, costs: Costs, now: float, first: First | None = None) -> float:
         """Return when a task will probably fit under the limits in flight alone; arguments as for `expected_at`."""
-        path = self._path(resource, now)
-        others = set() if after is None else {id(meter) for meter, _ in self._paths[after_on or resource].in_flight}
-        return self._in_flight_at(path, costs, now, after, after_ends_at, others)
+        return self._in_flight_at(self._path(resource, now), costs, now, first)
 
-    def holds_in_flight(self, resource: str, costs: Costs, other: str) -> bool:
-        """Return whether a task with these costs is counted by a limit in flight that limits another resource, too."""
-        shared = {id(meter) for meter, _ in self._paths[other].in_flight}
-        in_flight = self._paths[resource].in_flight
-        return any(id(meter) in shared and costs.get(name, DEFAULT_COST) > 0 for meter, name in in_flight)
+    def holds_in_flight(self, first: First, other: str) -> bool:
+        """Return whether a task is counted by a limit in flight that limits another resource, too."""
+        shared, in_flight = self._paths[other].ids, self._paths[first.resource].in_flight
+        return any(id(meter) in shared and first.costs.get(name, DEFAULT_COST) > 0 for meter, name in in_flight)
 
-    @staticmethod
-    def _in_flight_at(
-        path: Path, costs: Costs, now: float, after: Costs | None, after_ends_at: float, others: set[int]
-    ) -> float:
-        found = now
+    def _in_flight_at(self, path: Path, costs: Costs, now: float, first: First | None) -> float:
+        found, others = now, self._paths[first.resource].ids if first else NO_METERS
         for meter, name in path.in_flight:
-            other = after.get(name, DEFAULT_COST) if after is not None and id(meter) in others else 0.0
-            found = max(found, meter.expected_at(costs.get(name, DEFAULT_COST), now, other, after_ends_at))
+            other = first.costs.get(name, DEFAULT_COST) if first and id(meter) in others else 0.0
+            ends_at = first.ends_at if first else math.inf
+            found = max(found, meter.expected_at(costs.get(name, DEFAULT_COST), now, other, ends_at))
         return found
 
     def _earliest(
-        self, path: Path, entries: tuple[Entry, ...], costs: Costs, now: float, after: Costs, others: set[int]
+        self, path: Path, entries: tuple[Entry, ...], costs: Costs, now: float, after: Costs, others: Set[int]
     ) -> float:
         found = max(now, self._begins_at)
         for meter, name in entries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 
 from emq_scheduling.limits.account import Entry, Path
 from emq_scheduling.limits.calendars import LOOK_AHEAD_DAYS
@@ -12,7 +13,7 @@ from emq_scheduling.model import DEFAULT_COST, Costs
 LOOK_AHEAD_S = LOOK_AHEAD_DAYS * 86_400.0
 
 
-def earliest(path: Path, entries: tuple[Entry, ...], costs: Costs, now: float, after: Costs, others: set[int]) -> float:
+def earliest(path: Path, entries: tuple[Entry, ...], costs: Costs, now: float, after: Costs, others: Set[int]) -> float:
     """Return the earliest time at which a task fits, through the changes of limits until then.
 
     Args:

@@ -2,7 +2,7 @@
 
 import math
 
-from emq_scheduling.limits.accounts import PROBE_FACTOR, Charge
+from emq_scheduling.limits.accounts import PROBE_FACTOR, Charge, First
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource
 from support.roomy_accounts import Accounts
 
@@ -82,8 +82,8 @@ def test_earliest_tells_whether_another_task_would_delay_one() -> None:
     of.charge("a", {"tokens": 60}, NOW)
     large = {"tokens": 80.0}
     assert of.next_at("a", large, NOW + 1) == NOW + 61
-    assert of.expected_at("a", large, NOW + 1, after={"tokens": 20}) == NOW + 61
-    assert of.expected_at("a", large, NOW + 1, after={"tokens": 21}) == NOW + 62
+    assert of.expected_at("a", large, NOW + 1, First("a", {"tokens": 20})) == NOW + 61
+    assert of.expected_at("a", large, NOW + 1, First("a", {"tokens": 21})) == NOW + 62
 
 
 def test_a_higher_actual_is_debt_of_every_limit_of_its_name() -> None:
@@ -259,8 +259,8 @@ def test_next_at_looks_beyond_the_next_changes() -> None:
     assert of.charge("a", {"requests": 10}, TWENTY - 0.5) is not None
     assert of.next_at("a", {"requests": 1}, TWENTY - 0.5) == EIGHT + 86_400
     of = Accounts(by_day({"requests": 10}, "requests 0 second"), MIDNIGHT)
-    assert of.expected_at("a", {"requests": 5}, TWENTY - 1.5, after={"requests": 6}) == TWENTY - 1
-    assert of.expected_at("a", {"requests": 5}, TWENTY - 0.5, after={"requests": 6}) == EIGHT + 86_400
+    assert of.expected_at("a", {"requests": 5}, TWENTY - 1.5, First("a", {"requests": 6})) == TWENTY - 1
+    assert of.expected_at("a", {"requests": 5}, TWENTY - 0.5, First("a", {"requests": 6})) == EIGHT + 86_400
 
 
 def test_next_at_needs_the_window_free_and_the_hours_open() -> None:
@@ -342,8 +342,8 @@ def test_expected_at_counts_on_the_ends_of_tasks_in_flight() -> None:
     assert of.expected_at("a", {"gb": 70}, NOW) == NOW + 20
     assert of.expected_at("a", {"gb": 71}, NOW) == math.inf
     assert of.expected_at("a", {"gb": 81}, NOW) == math.inf
-    assert of.expected_at("a", {"gb": 40}, NOW, after={"gb": 20}, after_ends_at=NOW + 5) == NOW + 10
-    assert of.expected_at("a", {"gb": 40}, NOW, after={"gb": 20}, after_ends_at=NOW + 15) == NOW + 15
+    assert of.expected_at("a", {"gb": 40}, NOW, First("a", {"gb": 20}, NOW + 5)) == NOW + 10
+    assert of.expected_at("a", {"gb": 40}, NOW, First("a", {"gb": 20}, NOW + 15)) == NOW + 15
     assert of.expected_at("a", {"gb": 40}, NOW + 13) == NOW + 16, "what is 3 s late will take 3 s more"
     assert of.expected_at("a", {"gb": 0, "requests": 6}, NOW) == math.inf
 

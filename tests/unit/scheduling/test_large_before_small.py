@@ -10,6 +10,7 @@ import pytest
 
 from bench.scheduling.replay import Replay
 from emq_scheduling.choice.matching import Start
+from emq_scheduling.limits.accounts import First
 from emq_scheduling.model import Costs, Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import rules
 from support.matching_bench import Bench
@@ -169,4 +170,4 @@ def _idle(bench: Bench) -> list[str]:
 
 def _delays(bench: Bench, name: str, costs: Costs, wanted: Costs) -> bool:
     now, expected_at = bench.now, bench.accounts.expected_at
-    return expected_at(name, wanted, now, costs) > expected_at(name, wanted, now)
+    return expected_at(name, wanted, now, First(name, costs)) > expected_at(name, wanted, now)
