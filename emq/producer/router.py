@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from emq.producer.first_publishes import FirstPublishes
 from emq.producer.lines import Lines
@@ -170,7 +170,7 @@ class Router:
         self._is_comparing = True
         try:
             await self._catalog.get(name)
-            read = await self._read_with([name])
+            read = await self._begun([name])
         except errors.EMQError as exc:
             return exc
         finally:
@@ -184,22 +184,25 @@ class Router:
             UnknownTopic: the topic was deleted in the meantime.
             DatabaseUnavailable: the catalog cannot be read; ask again later.
         """
-        reading = self._readings.join([name])
+        reading = self._readings.join(())
         if not self._away:
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    read = await asyncio.shield(reading)
+                    await asyncio.shield(reading)
+                    if (route := self._routes.get(name)) is not None:
+                        return route.topic
+                    topic = (await self._catalog.some([name])).get(name)  # others took its place here
             except TimeoutError:
                 self._missed(f"the database has given no answer for {PATIENCE_S:g} s")
             else:
-                if (route := self._routes.get(name) or read.get(name)) is None:
+                if topic is None or topic.asleep_s:
                     raise self._catalog.unknown(name)
-                return route.topic
+                return topic
         raise errors.DatabaseUnavailable("the catalog cannot be read while the database is away")
 
     async def refresh(self) -> None:
         """Read the changes of known topics now; callers that ask at the same time share a reading."""
-        await self._read_with(())
+        await asyncio.shield(self._readings.join(()))
 
     # ---------------------------------------------------------------------------------------------------------- looks
 
@@ -216,7 +219,7 @@ class Router:
     async def _look_for_changes(self) -> None:
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await self._read_with(())
+                await self.refresh()
         except TimeoutError:
             self._missed(f"the database has given no answer for {PATIENCE_S:g} s")
         except errors.DatabaseUnavailable:
@@ -240,19 +243,15 @@ class Router:
 
     # ------------------------------------------------------------------------------------------------------- readings
 
-    async def _read_with(self, names: Iterable[str]) -> Mapping[str, Route]:
-        """Wait for a reading that begins after this call; return the routes of those of the names that exist."""
-        return await asyncio.shield(self._readings.join(names))
-
-    async def _read(self, wanted: Collection[str]) -> Mapping[str, Route]:
-        """Read the changes of known topics, and the topics that are wanted; return those of the latter that exist."""
+    async def _read(self, _: Collection[str]) -> None:
+        """Read the changes of known topics."""
         try:
-            return await self._read_now(wanted)
+            await self._read_now()
         except errors.DatabaseUnavailable as exc:
             self._missed(str(exc))
             raise
 
-    async def _read_now(self, wanted: Collection[str]) -> Mapping[str, Route]:
+    async def _read_now(self) -> None:
         self._checked_at = _now_s()
         self._version, self._begun_at = min(self._version, self._begun_at), NEVER
         # What was changed before a topic was read does not count.
@@ -263,20 +262,16 @@ class Router:
         await self._learn(known, frozenset(known if changes.all else changes.deleted))
         self._version = changes.version or NEVER  # 0 while the catalog is empty
         self._seen()
-        found = {name: route for name in wanted if (route := self._routes.get(name)) is not None}
-        return found | await self._learn([name for name in wanted if name not in found])
 
-    async def _learn(self, names: Sequence[str], deleted: Collection[str] = ()) -> dict[str, Route]:
-        """Read topics, and return the routes of those that are awake.
+    async def _learn(self, names: Sequence[str], deleted: Collection[str]) -> None:
+        """Read known topics again.
 
         Args:
             deleted: names of topics that were deleted, and perhaps created again, since they were read.
         """
-        found: dict[str, Route] = {}
         for start in range(0, len(names), AT_ONCE):
             some = names[start : start + AT_ONCE]
-            found |= self._kept(some, await self._catalog.some(some), deleted)
-        return found
+            self._kept(some, await self._catalog.some(some), deleted)
 
     def _kept(
         self, names: Sequence[str], topics: Mapping[str, Topic], deleted: Collection[str] = ()
