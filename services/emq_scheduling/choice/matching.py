@@ -396,6 +396,4 @@ class Matching:
 
     def _of_key(self, kind: str, key: str, now: float) -> str | None:
         """Return the resource of a key, among those that are open."""
-        return home_of(
-            key, [n for n in self._able[kind] if n not in self._paused and self._seats[n].closed_until <= now]
-        )
+        return home_of(key, (name for name in self._able[kind] if self._is_open(name, now)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -55,6 +56,21 @@ class Placement(NamedTuple):
     costs: Costs
     at: float
     version: int
+
+
+@dataclasses.dataclass(slots=True)
+class Running:
+    """A task that runs.
+
+    Attributes:
+        timeout: bounds the call of the performer.
+        is_cancelled: this host has ended the call before its time.
+    """
+
+    task: Task
+    placement: Placement
+    timeout: asyncio.Timeout
+    is_cancelled: bool = False
 
 
 def record_of(task: Task, outcome: str, version: int, *, placement: Placement | None = None, **rest: Any) -> End:

@@ -12,6 +12,7 @@ tasks.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import math
 from collections import Counter
@@ -19,7 +20,6 @@ from collections.abc import Awaitable, Callable
 
 from emq.runtime import errors
 from emq.runtime.clock import Clock
-from emq_scheduling.choice.health import Health
 from emq_scheduling.choice.keeping import Keeping
 from emq_scheduling.choice.matching import Matching, Start
 from emq_scheduling.choice.waiting import Waiting
@@ -31,12 +31,13 @@ from emq_scheduling.hosting.attempts import (
     Performer,
     Placement,
     Run,
+    Running,
     Stopped,
-    describe,
     outcome_of,
     told_by,
 )
 from emq_scheduling.hosting.estimates import Estimates
+from emq_scheduling.hosting.healths import Healths
 from emq_scheduling.hosting.measured import Measured
 from emq_scheduling.limits import calendars
 from emq_scheduling.limits.accounts import Accounts, Charge
@@ -63,10 +64,8 @@ MOVES = 20
 AGAIN_S = 0.1
 """Pause of a topic whose tasks were given back."""
 
-
 NO_TYPE_S = 5.0
 """The same for tasks of a type that the pool does not have now, in seconds."""
-
 
 NO_ROOM_S = 60.0
 """Seconds after which a task comes back whose costs are above every limit now."""
@@ -110,13 +109,11 @@ class Scheduler:
         self.measured = Measured(now)
         self.estimates = Estimates(pool)
         self.stops = False  # what runs is cancelled
-        self.healths: dict[str, Health] = {}
+        self.healths = Healths(pool, self.accounts, self.matching, self._soon)
         self.running: Counter[str] = Counter()
         self._cancels = cancels or Remembered()
         self._waiting: dict[Waiting, None] = {}  # two tasks may have the same id
-        self._placed_tasks: dict[Charge, tuple[Task, Placement]] = {}
-        self._timeouts: dict[Charge, asyncio.Timeout] = {}
-        self._stopped: set[Charge] = set()  # what this host has cancelled
+        self._runs: dict[Charge, Running] = {}  # in the order of their starts
         self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
         self._clock = clock
         self._owns = owns
@@ -166,12 +163,7 @@ class Scheduler:
         self.matching.follow(pool)
         self.estimates.follow(pool)
         self._most.clear()
-        for name in list(self.healths):
-            resource = pool.resources.get(name)
-            if resource is None or not resource.adapts:
-                del self.healths[name]
-                if resource is not None:
-                    self.apply(name, Health(), now)
+        self.healths.follow(pool, now)
         self._soon()
 
     def cancel(self, asked: Asked) -> None:
@@ -191,9 +183,7 @@ class Scheduler:
                     self._check(waiting.task, now)
                 except Exception as exc:  # also one that nobody expects: the sweep goes on with the others
                     self._drop(waiting, exc)
-        for name, health in self.healths.items():
-            if name in self.pool.resources:
-                self.apply(name, health, now)
+        self.healths.look(now)
         self.estimates.apply(self.matching.costing)
         self.matching.look_again(now)
         self._soon()
@@ -202,31 +192,10 @@ class Scheduler:
         """Return how many tasks of a type wait here for a resource."""
         return self.matching.window.sums.count(task_type)
 
-    def closed(self, now: float) -> dict[str, str]:
-        """Return the reasons of resources that start nothing now, also because of a parent."""
-        found = {}
-        for name in self.pool.resources:
-            for above in self.pool.line(name):
-                health = self.healths.get(above)
-                if self.pool.resources[above].paused:
-                    found[name] = "paused" if above == name else f"{above} is paused"
-                elif health is not None and health.closed_until > now:
-                    found[name] = health.reason if above == name else f"{above}: {health.reason}"
-        return found
-
-    def slowed(self, now: float) -> dict[str, str]:
-        """Return the reasons of open resources that get less than their limits."""
-        found = ((name, health) for name, health in self.healths.items() if health.closed_until <= now)
-        return {name: health.reason for name, health in found if health.factor(now) < 1}
-
     def long_running(self, before: float) -> list[tuple[Task, Placement]]:
         """Return the tasks that started before that time and still run."""
-        found = []
-        for task, placement in self._placed_tasks.values():  # in the order of their starts
-            if placement.at >= before:
-                break
-            found.append((task, placement))
-        return found
+        early = itertools.takewhile(lambda running: running.placement.at < before, self._runs.values())
+        return [(running.task, running.placement) for running in early]
 
     def close(self) -> None:
         """Give all waiting tasks back, and start nothing more."""
@@ -241,10 +210,10 @@ class Scheduler:
         self._cancel_running()
 
     def _cancel_running(self) -> None:
-        for charge, timeout in self._timeouts.items():
-            if not timeout.expired():
-                self._stopped.add(charge)
-                timeout.reschedule(asyncio.get_running_loop().time())
+        for running in self._runs.values():
+            if not running.timeout.expired():
+                running.is_cancelled = True
+                running.timeout.reschedule(asyncio.get_running_loop().time())
 
     @property
     def holds_units(self) -> bool:
@@ -313,32 +282,30 @@ class Scheduler:
         resource = self.pool.resources.get(placement.resource)
         kind = self.pool.types.get(task.type)
         run = Run(placement.resource, {} if resource is None else resource.attributes, placement.costs, placement.at)
-        self._placed_tasks[placement.charge] = (task, placement)
+        timeout = asyncio.timeout(None if kind is None else kind.timeout_s)
+        running = self._runs[placement.charge] = Running(task, placement, timeout)
         result: object = None
         failure: BaseException | None = None
-        timeout = self._timeouts[placement.charge] = asyncio.timeout(None if kind is None else kind.timeout_s)
         try:
             async with timeout:
                 result = await performer(task, run)
         except BaseException as exc:
-            is_stopped = placement.charge in self._stopped and isinstance(exc, TimeoutError)
+            is_stopped = running.is_cancelled and isinstance(exc, TimeoutError)
             failure = Stopped("the host lets go of the pool", pause_s=AGAIN_S) if is_stopped else exc
             failure = told_by(failure, may_be_stopped=not self._owns(), adapts=resource is None or resource.adapts)
-        del self._timeouts[placement.charge]
-        self._stopped.discard(placement.charge)
         now = at = self._clock.now()
         if not self._holds() and not isinstance(failure, asyncio.CancelledError):
             failure, result = Lost("the host has lost the pool", pause_s=AGAIN_S), None
             at = max(placement.at, self._held_at)
         self._left(placement.resource)
-        self._placed_tasks.pop(placement.charge, None)
+        del self._runs[placement.charge]
         actual = dict(run.actual)  # further reports of the performer come too late
         placement.charge.end(now, actual)
         outcome, error = outcome_of(failure, task.attempt, None if kind is None else kind.max_attempts)
         self.measured.ended(task.type, placement.resource, now - placement.at, outcome)
         if actual and outcome == "done":
             self.estimates.ended(task.type, placement.resource, task.costs, actual)
-        self._note_health(task.type, placement, failure, now)
+        self.healths.note(task.type, placement, failure, now)
         self.matching.freed(placement.resource, is_refund=bool(actual))
         self._soon()
         await self._on_ended(Ended(task, placement, at, outcome, error, actual, result))
@@ -350,36 +317,6 @@ class Scheduler:
         self.running[resource] -= 1
         if not self.running[resource]:
             del self.running[resource]
-
-    def _note_health(self, kind: str, placement: Placement, failure: BaseException | None, now: float) -> None:
-        """Give the resource less, or close it, by the outcome of the attempt."""
-        name = placement.resource
-        resource = self.pool.resources.get(name)
-        if resource is None or not resource.adapts or isinstance(failure, asyncio.CancelledError | Stopped):
-            return
-        health = self.healths.get(name)
-        if health is None:
-            health = self.healths[name] = Health()
-        if failure is None or isinstance(failure, errors.Reject):
-            health.succeeded(placement.at, now, kind)
-        elif isinstance(failure, Overloaded):
-            health.too_much(placement.at, now, failure.reason, failure.after_s)
-        elif isinstance(failure, ResourceFailed):
-            health.broken(placement.at, now, failure.reason)
-        else:
-            health.failed(placement.at, now, describe(failure))
-        self.apply(name, health, now)
-
-    def apply(self, name: str, health: Health, now: float) -> None:
-        """Pass a resource's present health on to accounts and matching."""
-        factor = health.factor(now)
-        if factor != self.accounts.factor(name):
-            self.accounts.set_factor(name, factor, now)
-            self.matching.freed(name, is_refund=True)  # resources that sleep for ever may have room now
-            self._soon()
-        if health.closed_until != self.matching.closed_until(name):
-            self.matching.close(name, health.closed_until)
-            self._soon()
 
     # --------------------------------------------------------------------------------------------------- the matching
 

@@ -90,7 +90,7 @@ class Viewer:
             dict(self._arrivals),
             dict(scheduler.running),
             {name: round(scheduler.measured.started_per_s(name, now, 1)) for name in pool.resources},
-            scheduler.closed(now),
+            scheduler.healths.closed(now),
             {name: f for name in pool.resources if (f := scheduler.accounts.factor(name)) < 1},
             dict(scheduler.measured.durations),
             scheduler.accounts.used(now),
@@ -131,7 +131,8 @@ class Viewer:
     def _resources(self, now: float) -> dict[str, ResourceView]:
         scheduler, pool = self._scheduler, self._scheduler.pool
         used, amounts = scheduler.accounts.used_lately(now), scheduler.accounts.amounts(now)
-        closed, slowed, until = scheduler.closed(now), scheduler.slowed(now), scheduler.matching.closed_until
+        healths, until = scheduler.healths, scheduler.matching.closed_until
+        closed, slowed = healths.closed(now), healths.slowed(now)
         below: dict[str, list[str]] = defaultdict(list)
         for name in pool.resources:
             for above in pool.line(name):

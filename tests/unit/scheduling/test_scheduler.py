@@ -272,10 +272,10 @@ async def test_a_resource_that_answers_a_probe_again_starts_what_waited(per: Per
     limits = (Limit("requests", 100.0, per),)
     async with Bench(unwell(Resource(limits=limits, takes={"work": {}})), 1_000.1).working() as bench:
         scheduler, health = bench.scheduler, Health(random.Random(1))
-        scheduler.healths["r"] = health
+        scheduler.healths.known["r"] = health
         now = bench.clock.now()
         health.broken(now, now, "nobody answers")
-        scheduler.apply("r", health, now)
+        scheduler.healths.apply("r", health, now)
         bench.clock.advance(10.0)
         viewer = Viewer(scheduler, "host-1", now)
         tasks = [asyncio.create_task(scheduler.perform(task(number), perform)) for number in range(5)]
@@ -283,7 +283,7 @@ async def test_a_resource_that_answers_a_probe_again_starts_what_waited(per: Per
         assert begun == ["t0"]  # the probe; the others find no room, and nothing says when there will be some
         now = bench.clock.now()
         health.succeeded(now, now + 0.01)
-        scheduler.apply("r", health, now + 0.01)
+        scheduler.healths.apply("r", health, now + 0.01)
         await rest()
         assert begun == [f"t{number}" for number in range(5)]
         view = viewer.look({}, now + 0.01).resources["r"]
@@ -301,9 +301,9 @@ async def test_a_resource_that_no_longer_adapts_gets_all_of_its_limits_at_once()
         scheduler, now = bench.scheduler, bench.clock.now()
         waiting = asyncio.create_task(scheduler.perform(task(1), broken))
         await rest()
-        assert scheduler.closed(now) == {"r": "out of order: no route"}
+        assert scheduler.healths.closed(now) == {"r": "out of order: no route"}
         scheduler.follow(unwell(msgspec.structs.replace(resource, adapts=False)), 2)
-        assert scheduler.closed(now) == {}
+        assert scheduler.healths.closed(now) == {}
         assert scheduler.accounts.factor("r") == 1
         with pytest.raises(errors.Retry, match="no route") as found:
             await asyncio.wait_for(waiting, 5)
@@ -357,9 +357,9 @@ async def test_a_resource_without_limits_goes_on_when_the_tasks_end_that_its_hea
 
     async with Bench(unwell(Resource(takes={"work": {}})), 1_000.1).working() as bench:
         scheduler, now = bench.scheduler, bench.clock.now()
-        health = scheduler.healths["r"] = Health(random.Random(1))
+        health = scheduler.healths.known["r"] = Health(random.Random(1))
         health.too_much(now, now, "429")
-        scheduler.apply("r", health, now)
+        scheduler.healths.apply("r", health, now)
         tasks = [asyncio.create_task(scheduler.perform(task(number), perform)) for number in range(5)]
         for _ in range(5):
             await rest()
