@@ -13,9 +13,9 @@ import pytest
 import emq
 from emq.topics.model import State
 from emq_stores.memory import forget
+from support.store_apps import STORES, app_on
 from support.waiting import until
 
-STORES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster")
 LATE_S = 2.5
 """How late a message may be found on a busy machine: about a second is promised, and looking takes its time."""
 
@@ -29,11 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(params=STORES)
 async def app(request: pytest.FixtureRequest, tmp_path: Path, names: str) -> AsyncIterator[emq.App]:
-    urls = {"memory": f"memory://{names}", "sqlite": f"sqlite:///{tmp_path}/store.db"}
-    servers = {"postgresql": "postgres_url", "redis": "redis_url", "redis_cluster": "redis_cluster_url"}
-    url = urls.get(request.param) or request.getfixturevalue(servers[request.param])
-    database = f"sqlite:///{tmp_path}/catalog.db"
-    async with emq.App(url, database=database, options=emq.Settings(checkpoint_s=0.2)) as app:
+    async with app_on(request, tmp_path, names) as app:
         yield app
 
 

@@ -11,18 +11,13 @@ import pytest
 
 import emq
 from emq_stores.memory import forget
+from support.store_apps import STORES, app_on
 from support.waiting import until
-
-STORES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster")
 
 
 @pytest.fixture(params=STORES)
 async def app(request: pytest.FixtureRequest, tmp_path: Path, names: str) -> AsyncIterator[emq.App]:
-    urls = {"memory": f"memory://{names}", "sqlite": f"sqlite:///{tmp_path}/store.db"}
-    servers = {"postgresql": "postgres_url", "redis": "redis_url", "redis_cluster": "redis_cluster_url"}
-    url = urls.get(request.param) or request.getfixturevalue(servers[request.param])
-    database = f"sqlite:///{tmp_path}/catalog.db"
-    async with emq.App(url, database=database, options=emq.Settings(checkpoint_s=0.2)) as app:
+    async with app_on(request, tmp_path, names) as app:
         yield app
 
 
