@@ -54,7 +54,7 @@ class Costing:
                 del known[key]
 
     def _estimated(self, resource: str, name: str, cost: float, factors: Mapping[str, float]) -> float:
-        """Return a charge by the estimate, as far as an unused limit always allows it: a larger one may never fit."""
+        """Return the estimated charge, at most what an unused limit always allows: a larger one might never fit."""
         amounts = (
             amount
             for each in self._pool.chain(resource)

@@ -5,9 +5,10 @@ Stride scheduling (Waldspurger and Weihl 1995): each start moves its tenant's *t
 tenants with a backlog get their parts within one task, whatever their tasks cost.
 
 A resource has *reached* the highest turn that was next on it. A tenant that comes back begins there, without credit for
-its idle time. The turns of tenants may lie far apart, since one has resources that the others' tasks cannot use. Where
-they meet, a tenant is at most `SAVED_S` and one task behind what the resource has reached, or ahead when it comes back.
-So a tenant whose tasks had no room for long does not keep the others waiting, nor does it wait for them.
+its idle time. The turns of tenants may lie far apart, since one has resources that the others' tasks cannot use. On a
+resource that they share, a tenant is at most `SAVED_S` and one task behind what the resource has reached; a tenant that
+comes back is at most as far ahead. So a tenant whose tasks had no room for long does not hold up the others, and they
+do not hold it up.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class CancelReader:
                 return
 
     async def concerns(self, task: str, submitted_us: int) -> bool:
-        """Return True if a cancel concerns the task. Looks in the database only if a forgotten cancel may.
+        """Return True if a cancel concerns the task. Looks in the database only if a forgotten cancel may concern it.
 
         Raises:
             DatabaseUnavailable: nobody knows now; ask again later.
