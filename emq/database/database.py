@@ -45,6 +45,9 @@ CLOSE_S = 2.0
 SLACK_S = 7.0
 """Seconds after its deadline at which a call gives up a thread that still resolves a name or waits for a disk."""
 
+TRIES = 4
+"""Times that a transaction is begun which the server undoes to end deadlocks."""
+
 # Except for `refusals`, these errors mean that a statement was wrong. That is a bug of ours and must show as one.
 _BUGS = (sa.exc.ProgrammingError, sa.exc.IntegrityError, sa.exc.DataError, sqlite3.ProgrammingError)
 
@@ -159,7 +162,8 @@ class Database:
         """Run `fn` in one transaction on a thread of the database; commit if `fn` returns, roll back if it raises.
 
         Args:
-            fn: must not keep the connection, nor touch the event loop.
+            fn: must not keep the connection, nor touch the event loop. It is called again if the server undid the
+                transaction to end a deadlock.
             read_only: promise that `fn` writes nothing; SQLite then takes no write lock.
             durability: the durability for which the commit waits; None means the database's default.
             then: called with the result on the same thread after the commit, even if the caller was cancelled.
@@ -230,6 +234,7 @@ class Database:
         read_only: bool,
         durability: Durability | None,
         long_s: float | None = None,
+        tries: int = TRIES,
     ) -> T:
         committing = False
         try:
@@ -242,6 +247,8 @@ class Database:
                     self._note_written(connection)
             return result
         except (sa.exc.DBAPIError, sa.exc.TimeoutError, sqlite3.Error, OSError) as exc:
+            if refusals.is_undone(exc) and tries > 1:
+                return self._transact(fn, read_only, durability, long_s, tries - 1)
             if refusal := refusals.refusal(exc):
                 raise self.unavailable(f"{self.shown}: {refusal}") from exc
             if isinstance(exc, _BUGS):

@@ -16,6 +16,14 @@ _CANCELLED = "57014"
 _FORBIDDEN = {"42501", "25006"}
 """PostgreSQL: insufficient privilege, read-only transaction."""
 
+_UNDONE = {"40P01", "40001"}
+"""PostgreSQL: the server undid the transaction to end a deadlock, or since another transaction came between."""
+
+
+def is_undone(exc: Exception) -> bool:
+    """Return True if the server undid the transaction for the sake of others: it may be carried out again."""
+    return getattr(exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc, "sqlstate", None) in _UNDONE
+
 
 def refusal(exc: Exception) -> str | None:
     """Return one line that names the missing thing and the remedy; None for any other error.

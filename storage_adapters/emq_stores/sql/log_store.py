@@ -18,7 +18,7 @@ from emq_stores import refusals
 from emq_stores.sql.backend import Backend, Transaction, share_of
 from emq_stores.sql.damage import damaged
 from emq_stores.sql.published_ids import PublishedIds
-from emq_stores.sql.rows import Group, KnownRows, Queue, save_groups, save_queues
+from emq_stores.sql.rows import KnownRows, Queue, save_groups, save_queues
 
 FIRST_OFFSET = 1
 
@@ -49,11 +49,12 @@ class SqlLog:
 
     def _put(self, transaction: Transaction, puts: Sequence[Put]) -> Sequence[Sequence[int] | errors.EMQError]:
         with_ids = [put for put in puts if put.ids]
-        groups = self._known.lock_groups(transaction, {group_of(put.queue) for put in with_ids}) if with_ids else {}
+        bounded = (name for put in puts if put.max_length is not None for name in put.siblings)
+        groups, queues = self._known.lock(
+            transaction, (group_of(put.queue) for put in with_ids), [*(put.queue for put in puts), *bounded]
+        )
         asked = [(groups[group_of(put.queue)].id, id_) for put in with_ids for id_ in put.ids]
         published = PublishedIds(transaction, asked, self._backend.now_ms())
-        bounded = (name for put in puts if put.max_length is not None for name in put.siblings)
-        queues = self._known.lock_queues(transaction, [*(put.queue for put in puts), *bounded])
         before = {name: (queue.head, queue.tail) for name, queue in queues.items()}
         answers: list[Sequence[int] | errors.EMQError] = []
         rows: list[tuple[int, int, bytes]] = []
@@ -173,11 +174,8 @@ class SqlLog:
         return await self._backend.of_each("trim queue", trims, _queue, self._trim, durability=durability)
 
     def _trim(self, transaction: Transaction, trims: Sequence[Trim]) -> Sequence[bool | Refusal]:
-        fenced = [trim for trim in trims if trim.epoch is not None or trim.seal]
-        groups: dict[str, Group] = {}
-        if fenced:
-            groups = self._known.lock_groups(transaction, (group_of(trim.queue) for trim in fenced))
-        queues = self._known.lock_queues(transaction, (trim.queue for trim in trims))
+        fenced = (group_of(trim.queue) for trim in trims if trim.epoch is not None or trim.seal)
+        groups, queues = self._known.lock(transaction, fenced, (trim.queue for trim in trims))
         before = {name: (queue.head, queue.sealed, queue.layout) for name, queue in queues.items()}
         lost = _lost(transaction, trims, queues)
         answers: list[bool | Refusal] = []

@@ -120,10 +120,11 @@ class Queue:
 
 
 class KnownRows:
-    """Names whose rows exist, with rare exceptions: a transaction that made a row may have been undone.
+    """Names whose rows exist, unless somebody drops them.
 
-    Rows are made before any row is locked, so a transaction that makes rows never waits for a lock while it holds
-    another. The few rows that are missing after all are made later.
+    A transaction makes all rows that it needs, in the order of their names, before it locks any: so two transactions
+    that make the same rows never wait for each other. The few that are missing after all are made behind the locks;
+    if that is a deadlock, the database undoes one of the transactions, and it is carried out again.
     """
 
     def __init__(self) -> None:
@@ -132,17 +133,20 @@ class KnownRows:
 
     def lock_groups(self, transaction: Transaction, names: Iterable[str]) -> dict[str, Group]:
         """Lock and return the groups' rows; make missing ones."""
-        wanted = sorted(set(names))
-        self.add_groups(transaction, [name for name in wanted if name not in self._groups])
-        found = _rows(transaction, "groups_lock", wanted, self.add_groups)
-        return _all({row[0]: Group(*row) for row in found}, wanted, "lane or slot")
+        return self.lock(transaction, names, ())[0]
 
-    def lock_queues(self, transaction: Transaction, names: Iterable[str]) -> dict[str, Queue]:
-        """Lock and return the queues' rows; make missing ones."""
-        wanted = sorted(set(names))
-        self.add_queues(transaction, [name for name in wanted if name not in self._queues])
-        found = _rows(transaction, "queues_lock", wanted, self.add_queues)
-        return _all({row[0]: Queue(*row) for row in found}, wanted, "queue")
+    def lock(
+        self, transaction: Transaction, groups: Iterable[str], queues: Iterable[str]
+    ) -> tuple[dict[str, Group], dict[str, Queue]]:
+        """Lock and return the rows of groups, then those of queues; make missing ones first."""
+        names, queue_names = sorted(set(groups)), sorted(set(queues))
+        unknown = [name for name in queue_names if name not in self._queues]
+        self.add_groups(transaction, {*names, *map(group_of, unknown)} - self._groups)
+        self._add_queues(transaction, unknown)
+        found = _rows(transaction, "groups_lock", names, self.add_groups)
+        locked = _all({row[0]: Group(*row) for row in found}, names, "lane or slot")
+        found = _rows(transaction, "queues_lock", queue_names, self.add_queues)
+        return locked, _all({row[0]: Queue(*row) for row in found}, queue_names, "queue")
 
     def find_queues(self, transaction: Transaction, names: Iterable[str]) -> dict[str, Queue]:
         """Return the queues' rows with their groups' epochs, without a lock; make missing ones."""
@@ -150,19 +154,21 @@ class KnownRows:
         found = _rows(transaction, "queues_find", wanted, self.add_queues)
         return _all({row[0]: Queue(*row) for row in found}, wanted, "queue")
 
-    def add_groups(self, transaction: Transaction, names: list[str]) -> None:
+    def add_groups(self, transaction: Transaction, names: Collection[str]) -> None:
         """Make the missing rows of these groups."""
         if names:
-            transaction.rows("groups_add", names=names)
-            self._remember(self._groups, names)
+            self._remember(self._groups, names, transaction.rows("groups_add", names=sorted(names)))
 
-    def add_queues(self, transaction: Transaction, names: list[str]) -> None:
+    def add_queues(self, transaction: Transaction, names: Collection[str]) -> None:
         """Make the missing rows of these queues, and those of their groups."""
+        self.add_groups(transaction, {group_of(name) for name in names})
+        self._add_queues(transaction, names)
+
+    def _add_queues(self, transaction: Transaction, names: Collection[str]) -> None:
         if names:
-            self.add_groups(transaction, sorted({group_of(name) for name in names}))
-            with_groups = [(name, group_of(name)) for name in names]
-            transaction.rows("queues_add", names=with_groups, incarnation=new_incarnation())
-            self._remember(self._queues, names)
+            with_groups = [(name, group_of(name)) for name in sorted(names)]
+            made = transaction.rows("queues_add", names=with_groups, incarnation=new_incarnation())
+            self._remember(self._queues, names, made)
 
     def forget(self, names: Iterable[str]) -> None:
         """Forget names whose rows a transaction drops. Other instances find out, and make the rows anew."""
@@ -170,21 +176,24 @@ class KnownRows:
             self._groups.discard(name)
             self._queues.discard(name)
 
-    def _remember(self, known: set[str], names: list[str]) -> None:
-        """Remember names. If there are too many, forget all: names in use are soon remembered again."""
+    def _remember(self, known: set[str], names: Collection[str], made: Iterable[Any]) -> None:
+        """Remember names but for those of rows made now: the transaction may be undone, and none else sees them yet.
+
+        If there are too many, forget all: names in use are soon remembered again.
+        """
         if len(known) + len(names) > KNOWN:
             known.clear()
-        known.update(names)
+        known.update(set(names).difference(name for (name,) in made))
 
 
 Row = TypeVar("Row", Group, Queue)
 
 
 def _rows(
-    transaction: Transaction, statement: str, names: list[str], add: Callable[[Transaction, list[str]], None]
+    transaction: Transaction, statement: str, names: list[str], add: Callable[[Transaction, Collection[str]], None]
 ) -> Sequence[Any]:
     """Run a statement for rows of these names; if some are missing, make them and run the statement again."""
-    found = transaction.rows(statement, names=names)
+    found = transaction.rows(statement, names=names) if names else ()
     if len(found) < len(names):
         add(transaction, names)
         found = transaction.rows(statement, names=names)
