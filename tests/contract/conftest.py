@@ -18,9 +18,9 @@ from emq.runtime.environment import Environment
 from emq.storage.opening import open_store
 from emq.storage.slot_store import SlotKind
 from emq.storage.store import Store
+from emq.topics import opening
 from emq_stores.memory import MemoryStore, World, forget
 from emq_stores.put_get import Options, PutGetStore
-from support.meeting import fresh_database
 
 NAMES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster", "put_get")
 
@@ -115,14 +115,15 @@ async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Da
     """A new, empty database."""
     url = f"sqlite:///{tmp_path}/catalog.db"
     if request.param == "postgresql":
-        url = fresh_database(request.getfixturevalue("postgres_url"))
+        url = request.getfixturevalue("fresh_postgres")
     database = await Database.open(url)
     yield database
     await database.close()
 
 
 @pytest.fixture
-def place(db: Database, store: Store, target: Target) -> Place:
+def place(db: Database, store: Store, target: Target, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setattr(opening, "STABLE_S", 0.05)  # no store of these tests loses its last second
     return Place(db, store, target.topic)
 
 

@@ -16,7 +16,6 @@ from emq_push.records.attempts import Attempts
 from emq_push.records.deliveries import Deliveries, Delivery, Selection
 from emq_push.records.replays import Body, Replay, ReplayFilter, Replays
 from support import push_rows
-from support.meeting import fresh_database
 
 MANY = 100_000
 ROWS = Deliveries("online")
@@ -26,7 +25,7 @@ ROWS = Deliveries("online")
 async def database(request: pytest.FixtureRequest) -> AsyncIterator[Database]:
     url = "sqlite://"
     if request.param == "postgresql":
-        url = fresh_database(request.getfixturevalue("postgres_url"))
+        url = request.getfixturevalue("fresh_postgres")
     opened = await Database.open(url)
     await schema.ensure(opened)
     yield opened

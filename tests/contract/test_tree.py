@@ -17,7 +17,6 @@ from emq.allocation.tree.database import DatabaseTree
 from emq.allocation.tree.protocol import SessionState
 from emq.runtime import clock, errors, settings
 from support import ensemble
-from support.meeting import fresh_database
 
 _numbers = itertools.count()
 MakeTree = Callable[[], protocol.Tree]
@@ -59,7 +58,7 @@ def make_tree(request: pytest.FixtureRequest, tmp_path: Path) -> MakeTree:
     if request.param == "sqlite":
         return lambda: DatabaseTree(f"sqlite:///{tmp_path}/tree.db", SESSION_S)
     if request.param == "postgresql":
-        url = fresh_database(request.getfixturevalue("postgres_url"))
+        url = request.getfixturevalue("fresh_postgres")
         return lambda: DatabaseTree(url, SESSION_S)
     url = request.getfixturevalue("zookeeper_server").url
     chroot = f"/contract-{os.getpid()}-{next(_numbers)}"

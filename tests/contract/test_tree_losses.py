@@ -12,7 +12,6 @@ import sqlalchemy as sa
 
 from emq.allocation.tree.database import DatabaseTree
 from emq.database import Database, tables
-from support.meeting import fresh_database
 from support.waiting import until
 
 KEPT = (tables.tree_nodes, tables.tree_sessions, tables.meta)
@@ -25,7 +24,7 @@ Begin = Callable[[], Awaitable[DatabaseTree]]
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/tree.db"
-    return fresh_database(request.getfixturevalue("postgres_url"))
+    return request.getfixturevalue("fresh_postgres")
 
 
 @pytest.fixture

@@ -13,16 +13,15 @@ from emq.allocation.tree.database import DatabaseTree, nodes
 from emq.allocation.tree.database.session import RENEWALS
 from emq.allocation.tree.protocol import SessionState
 from emq.runtime import errors
-from support.meeting import fresh_database
 
 TIMEOUT_S = 6.0
 
 
 async def test_a_client_that_is_paused_within_a_change_costs_the_others_no_lease(
-    postgres_url: str,
+    fresh_postgres: str,
 ) -> None:
     """SQLite cannot take a lock away from a process."""
-    url = fresh_database(postgres_url)
+    url = fresh_postgres
     paused, other = DatabaseTree(url, TIMEOUT_S), DatabaseTree(url, TIMEOUT_S)
     states: list[SessionState] = []
     await paused.open(lambda state: None)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import random
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import sqlalchemy as sa
 
-import emq_servers as servers
-from emq.database import Database
+from emq.database import Database, urls
 from emq.runtime import errors
 from emq.runtime.environment import Environment
 from emq.storage.answers import accepted
@@ -21,32 +19,12 @@ from emq.storage.log_store import Put
 from emq_stores.sql import open_store
 from emq_stores.sql.store import SqlStore
 
-_count = itertools.count(1)
-
 MINUTE_MS = 60_000
 
 
-@pytest.fixture
-def url(postgres_server: servers.PostgresServer) -> Iterator[sa.URL]:
-    """A database of its own, whose server counts deadlocks."""
-    root = sa.make_url(postgres_server.url).set(drivername="postgresql+psycopg")
-    name = f"deadlocks_{next(_count)}"
-    engine = sa.create_engine(root, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
-    yield root.set(database=name)
-    with engine.connect() as connection:
-        connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
-    engine.dispose()
-
-
-def plain(url: sa.URL) -> str:
-    return url.set(drivername="postgresql").render_as_string(hide_password=False)
-
-
-def deadlocks(url: sa.URL) -> int:
+def deadlocks(url: str) -> int:
     """Return the deadlocks of sessions that have ended."""
-    engine = sa.create_engine(url)
+    engine = sa.create_engine(urls.parse(url))
     with engine.connect() as connection:
         query = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
         found = int(connection.exec_driver_sql(query).scalar_one())
@@ -55,8 +33,8 @@ def deadlocks(url: sa.URL) -> int:
 
 
 @pytest.fixture
-async def database(url: sa.URL) -> AsyncIterator[Database]:
-    opened = await Database.open(plain(url))
+async def database(fresh_postgres: str) -> AsyncIterator[Database]:
+    opened = await Database.open(fresh_postgres)
     yield opened
     await opened.close()
 
@@ -77,7 +55,9 @@ def crossing(left: threading.Barrier, *keys: str) -> Callable[[sa.Connection], i
     return run
 
 
-async def test_a_transaction_that_a_deadlock_undid_is_carried_out_again(database: Database, url: sa.URL) -> None:
+async def test_a_transaction_that_a_deadlock_undid_is_carried_out_again(
+    database: Database, fresh_postgres: str
+) -> None:
     rows = sa.text("INSERT INTO emq_meta (environment, key, value) VALUES ('online', 'a', 0), ('online', 'b', 0)")
     await database.run(lambda c: c.execute(rows).rowcount)
     barrier = threading.Barrier(2)
@@ -86,7 +66,7 @@ async def test_a_transaction_that_a_deadlock_undid_is_carried_out_again(database
     query = sa.text("SELECT value FROM emq_meta WHERE environment = 'online' AND key IN ('a', 'b')")
     assert await database.run(lambda c: list(c.execute(query).scalars())) == [2, 2]
     await database.close()
-    assert deadlocks(url) == 1
+    assert deadlocks(fresh_postgres) == 1
 
 
 async def test_a_transaction_that_ends_in_a_deadlock_each_time_fails(database: Database) -> None:
@@ -102,9 +82,9 @@ async def test_a_transaction_that_ends_in_a_deadlock_each_time_fails(database: D
     assert 1 < tries < 10
 
 
-async def test_first_puts_of_the_same_names_at_once_wait_for_no_deadlock(url: sa.URL) -> None:
+async def test_first_puts_of_the_same_names_at_once_wait_for_no_deadlock(fresh_postgres: str) -> None:
     """Whatever a put is to make (groups, queues, some with ids), it makes before it locks anything."""
-    one, other = await open_store(plain(url), Environment.ONLINE), await open_store(plain(url), Environment.ONLINE)
+    one, other = [await open_store(fresh_postgres, Environment.ONLINE) for _ in range(2)]
     chance = random.Random(7)
 
     async def put(store: SqlStore, names: list[str]) -> None:
@@ -122,4 +102,4 @@ async def test_first_puts_of_the_same_names_at_once_wait_for_no_deadlock(url: sa
         await asyncio.gather(*(put(store, chance.sample(names, 12)) for store in stores))
     await one.close()
     await other.close()
-    assert deadlocks(url) == 0
+    assert deadlocks(fresh_postgres) == 0

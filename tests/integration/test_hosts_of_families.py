@@ -156,7 +156,7 @@ async def test_the_cap_holds_in_the_second_in_which_a_host_takes_a_group_back_th
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Meeting:
     if request.param == "redis":
         return meeting.on_redis(request.getfixturevalue("redis_url"), tmp_path)
-    return meeting.on_postgres(request.getfixturevalue("postgres_url"))
+    return meeting.on_postgres(request.getfixturevalue("fresh_postgres"))
 
 
 @contextlib.asynccontextmanager

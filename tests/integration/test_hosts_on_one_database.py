@@ -23,7 +23,7 @@ from support.waiting import until
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Meeting:
     if request.param == "redis":
         return meeting.on_redis(request.getfixturevalue("redis_url"), tmp_path)
-    return meeting.on_postgres(request.getfixturevalue("postgres_url"))
+    return meeting.on_postgres(request.getfixturevalue("fresh_postgres"))
 
 
 async def test_a_second_lone_host_shares_with_the_first_which_takes_all_back_when_it_stops(shared: Meeting) -> None:

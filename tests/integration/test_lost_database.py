@@ -41,9 +41,9 @@ async def test_a_host_with_a_new_database_is_not_fenced_off_by_the_epochs_of_the
 
 
 async def test_hosts_that_meet_in_a_database_share_the_groups_again_after_it_came_back_empty(
-    postgres_url: str, caplog: pytest.LogCaptureFixture
+    fresh_postgres: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shared = meeting.on_postgres(postgres_url)
+    shared = meeting.on_postgres(fresh_postgres)
     starts, topics = shared.starts, shared.topics(6)
     async with shared.app("a") as a, shared.app("b") as b, a.running() as first, b.running() as second:
 

@@ -17,7 +17,6 @@ from emq_push.records.replays import Replay, ReplayFilter
 from emq_push.service.replay_runner import STEP_S
 from emq_push.service.replaying import NewReplay, ReplayService
 from support import push_runner_process
-from support.meeting import fresh_database
 from support.push_tenant import Tenant
 
 SCRIPT = Path(push_runner_process.__file__)
@@ -63,8 +62,8 @@ async def running(url: str, n: int) -> AsyncIterator[list[Runner]]:
 
 
 @pytest.fixture
-async def tenant(postgres_url: str) -> AsyncIterator[tuple[Tenant, str]]:
-    url = fresh_database(postgres_url)
+async def tenant(fresh_postgres: str) -> AsyncIterator[tuple[Tenant, str]]:
+    url = fresh_postgres
     async with App(store=url, database=url) as app:
         yield await Tenant.make(app), url
 

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import sqlalchemy as sa
-
 import emq
-from emq.database import urls
 from emq.storage.message import Message
-
-
-def fresh_database(url: str) -> str:
-    """Return the URL of a new, empty database of a PostgreSQL server."""
-    name = f"fresh_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-    engine = sa.create_engine(urls.parse(url), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
-    engine.dispose()
-    return f"{url.rpartition('/')[0]}/{name}"
 
 
 class Starts:
@@ -75,7 +61,6 @@ def on_redis(url: str, directory: Path) -> Meeting:
     return Meeting(url, f"sqlite:///{directory}/catalog.db")
 
 
-def on_postgres(url: str) -> Meeting:
-    """Return a meeting with store and database in a new database of a PostgreSQL server."""
-    fresh = fresh_database(url)
+def on_postgres(fresh: str) -> Meeting:
+    """Return a meeting with store and database in a new PostgreSQL database."""
     return Meeting(fresh, fresh)

@@ -97,7 +97,7 @@ def party(request: pytest.FixtureRequest, tmp_path: Path) -> Party:
     if request.param == "redis":
         made = meeting.on_redis(request.getfixturevalue("redis_url"), tmp_path)
     else:
-        made = meeting.on_postgres(request.getfixturevalue("postgres_url"))
+        made = meeting.on_postgres(request.getfixturevalue("fresh_postgres"))
     [name] = made.topics(1)
     return Party(made, name.replace(".", "-"))
 

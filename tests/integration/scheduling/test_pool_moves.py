@@ -84,8 +84,8 @@ class Hosts:
 
 
 @pytest.fixture
-def made(postgres_url: str) -> meeting.Meeting:
-    return meeting.on_postgres(postgres_url)
+def made(fresh_postgres: str) -> meeting.Meeting:
+    return meeting.on_postgres(fresh_postgres)
 
 
 async def submitted(scheduling: Scheduling, count: int) -> list[str]:

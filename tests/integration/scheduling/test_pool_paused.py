@@ -81,9 +81,9 @@ class Hosts:
 
 @pytest.mark.parametrize("took_s", [1.5, 30.0])
 async def test_a_host_that_was_stopped_ends_its_calls_and_refuses_their_results(
-    postgres_url: str, tmp_path: Path, took_s: float
+    fresh_postgres: str, tmp_path: Path, took_s: float
 ) -> None:
-    made = meeting.on_postgres(postgres_url)
+    made = meeting.on_postgres(fresh_postgres)
     hosts = Hosts(made.store, tmp_path, took_s)
     app = made.app("watcher", "")
     scheduling = Scheduling(app)
