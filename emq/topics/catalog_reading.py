@@ -85,13 +85,13 @@ class CatalogReading:
         rules.validate_text(pattern)
         return await self.read_rows(lambda rows: rows.names(pattern))
 
-    async def beginning(self, start: str, limit: int) -> Sequence[str]:
-        """Return at most `limit` names of topics that begin with a text, in no order.
+    async def beginning(self, start: str, limit: int, after: str = "") -> Sequence[str]:
+        """Return the first `limit` names of topics that begin with a text and come after another, in order.
 
         Raises:
             DatabaseUnavailable: try again later.
         """
-        return await self.read_rows(lambda rows: rows.beginning(start, limit))
+        return await self.read_rows(lambda rows: rows.beginning(start, limit, after))
 
     async def check_unnamed(self, topic: Topic) -> None:
         """Raise `StillNamed` if other topics name this one as their budget."""

@@ -92,10 +92,11 @@ class TopicRows:
         query = sa.select(_table.c.name).where(self._live(), _may_match(pattern)).order_by(_table.c.name)
         return fnmatch.filter(self.connection.execute(query).scalars(), pattern)
 
-    def beginning(self, start: str, limit: int) -> list[str]:
-        """Return at most `limit` names that begin with a text, in no order."""
-        query = sa.select(_table.c.name).where(self._live(), _begins(start)).limit(limit)
-        return list(self.connection.execute(query).scalars())
+    def beginning(self, start: str, limit: int, after: str = "") -> list[str]:
+        """Return the first `limit` names that begin with a text and come after another, in order."""
+        there = self._live(), _begins(start), _table.c.name > after
+        query = sa.select(_table.c.name).where(*there).order_by(_table.c.name).limit(limit)
+        return list(self.connection.execute(query).scalars()) if _is_storable(after) else []
 
     def budgets_above(self, topics: Sequence[Topic]) -> dict[str, Topic]:
         """Return the budgets above topics, of those that exist, also the budgets above these."""

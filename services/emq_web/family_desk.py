@@ -80,9 +80,18 @@ def read(given: Any, of: str = "") -> dict[str, Any]:
 
 def settings_of(family: Family) -> dict[str, Any]:
     """Return the settings and bounds of a family, as a body has them."""
-    found = {name: asking.value(family.topic, name) for name in asking.SETTINGS}
-    found["idle_s"] = NONE if found["idle_s"] is None else found["idle_s"]
-    return {**found, **msgspec.structs.asdict(family.bounds)}
+    return {**topic_settings_of(family.topic), **msgspec.structs.asdict(family.bounds)}
+
+
+def topic_settings_of(topic: Topic) -> dict[str, Any]:
+    """Return the settings of a topic, as a body has them."""
+    found = {name: asking.value(topic, name) for name in asking.SETTINGS}
+    return {**found, "idle_s": NONE if found["idle_s"] is None else found["idle_s"]}
+
+
+def differing(family: Family) -> dict[str, Any]:
+    """Return the settings and bounds of a family that are not the defaults, without secrets."""
+    return {name: value for name, value in settings_of(without_secrets(family)).items() if value != _DEFAULTS[name]}
 
 
 def without_secrets(family: Family) -> Family:

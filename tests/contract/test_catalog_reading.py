@@ -35,7 +35,9 @@ async def test_names_that_begin_alike_are_found_whatever_their_characters(catalo
         assert [topic.name for topic in await catalog.list(pattern)] == wanted, pattern
     for start in ("", "a.", "a.\U0010ffff", "\ud7ff", "A", "a\0", "\ud800"):
         wanted = [name for name in STORED if name.startswith(start)]
-        assert sorted(await catalog.beginning(start, 100)) == wanted, start
+        assert await catalog.beginning(start, 100) == wanted, start
+        assert await catalog.beginning(start, 2, wanted[0] if wanted else "") == wanted[1:3], start
+    assert await catalog.beginning("a", 100, "a\0") == []
 
 
 async def plans_of(db: Database, reads: Callable[[], Awaitable[object]]) -> list[str]:
@@ -66,7 +68,7 @@ async def test_names_that_begin_alike_are_read_along_the_key(catalog: Catalog, d
     async def reads() -> None:
         await catalog.list("a.*")
         await catalog.names("a.b")
-        await catalog.beginning("a.", 10)
+        await catalog.beginning("a.", 10, "a.b")
         with pytest.raises(errors.UnknownTopic):
             await catalog.get("a.unknown")
 

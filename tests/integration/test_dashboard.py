@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from emq.database import host_stats
+from emq.topics.families import Bounds, Family, asked
 from emq.topics.model import State
 from support.browsing import CHECK, shoot, until
 from support.dashboard import Dashboard, dashboard
@@ -196,6 +197,36 @@ async def test_an_operator_finds_a_tenant_and_sees_a_topic_without_one(board: Da
     assert (await board.app.catalog.get("plain")).state is State.PAUSED
 
 
+async def test_an_operator_goes_from_a_family_to_a_topic_and_pauses_them_all(board: Dashboard) -> None:
+    await families(board)
+    page = await board.signed_in(await board.key("admin"))
+    await page.get_by_role("link", name="Families").click()
+    await until(page, "#families", r"orders\.\*[\s\S]*50/s[\s\S]*3 of 5,000")
+    await page.get_by_role("link", name="orders.*").click()
+    await until(page, "#topics-table", r"initech[\s\S]*500/s its own")
+    await page.get_by_label("Begins with").fill("ac")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**find=ac")
+    assert await page.locator("#topics-table tbody th").all_inner_texts() == ["orders.acme"]
+    await page.get_by_role("link", name="Pause\u2026").click()
+    await page.get_by_role("button", name="Pause").click()
+    await until(page, "h1", "paused")
+    assert (await board.app.catalog.get("orders.acme")).state is State.PAUSED
+    await page.get_by_role("link", name="orders.acme").click()
+    await page.get_by_role("link", name="orders.*").click()
+    await until(page, "h1", "orders")
+
+
+async def families(board: Dashboard) -> None:
+    """Make two families, one with three topics."""
+    orders = {"qps": 50.0, "priorities": ("high", "low"), "max_attempts": 5}
+    for name, given, bounds in (("orders.*", orders, Bounds(max_topics=5_000)), ("mail.*", {"qps": 2.5}, Bounds())):
+        await board.app.families.create(Family(asked(name, given), bounds))
+    for name in ("acme", "globex", "initech"):
+        await board.app.publish(f"orders.{name}", b"x")
+    await board.app.admin.update("orders.initech", qps=500.0, handler_timeout_s=20.0)
+
+
 async def test_the_link_of_a_portal_signs_in_and_leaves_no_token_in_the_address(board: Dashboard) -> None:
     page = await board.signed_in(await board.key("admin"))
     await page.get_by_role("button", name="Sign out").click()
@@ -216,7 +247,7 @@ async def test_the_keyboard_reaches_everything_in_order_and_the_focus_shows(boar
         reached.append(await page.evaluate("document.activeElement.innerText.trim().split('\\n')[0]"))
         outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none"
-    assert reached[:8] == ["Skip to the content", "EMQ", "Now", "Tenants", "Pools", "Hosts", "Live", "Sign out"]
+    assert reached[:8] == ["Skip to the content", "EMQ", "Now", "Tenants", "Families", "Pools", "Hosts", "Live"]
     for id_ in ("needy-table", "needy-1"):
         await page.locator(f"#{id_}").focus()
         await asyncio.sleep(3)  # the part is renewed meanwhile
@@ -231,14 +262,16 @@ async def test_each_page_has_names_headings_contrast_and_fits_its_screen(
     board: Dashboard, dark: bool, phone: bool
 ) -> None:
     page = await board.signed_in(await board.key("admin"), dark=dark, phone=phone)
+    await families(board)
     billing = board.endpoints["Billing"]
     for path in (
         *("", "hosts", "tenants", "tenants/acme", "tenants/acme/replay", "tenants/nobody"),
         *(f"tenants/acme/rate?endpoint={billing}", f"tenants/acme/deliveries/{billing}:m00111", "sign-in"),
+        *("families", "families/orders.%2A", "families/mail.%2A", "families/orders.%2A/rate?qps=7"),
     ):
         await page.goto(f"{board.base}/ui/{path}")
         found: Any = await page.evaluate(CHECK)
         assert found == [], f"/ui/{path}"
-        name = re.sub(r"\?.*|:.*|ep_\w*", "", path.rpartition("/")[2]) or ("delivery" if path else "now")
+        name = re.sub(r"\?.*|:.*|ep_\w*|%2A", "", path.rpartition("/")[2]) or ("delivery" if path else "now")
         await shoot(page, f"{name}-{'dark' if dark else 'light'}-{'phone' if phone else 'wide'}")
     board.complaints[:] = [text for text in board.complaints if "404" not in text]

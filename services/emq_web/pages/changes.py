@@ -23,6 +23,9 @@ DONE = {
     "resent": "The delivery waits again, as a first attempt.",
     "replay": "The replay begins within seconds.",
     "asked": "Done: the replay follows within seconds.",
+    "family_rate": "The rate is changed, also of all topics without one of their own; hosts follow within seconds.",
+    "family_paused": "Paused, with all topics. What is in flight ends; nothing more starts.",
+    "family_resumed": "Resumed. A topic that was paused by itself stays paused.",
     "limit": "The limit is changed; the host of the pool follows within about a second.",
     "resource_paused": "Paused. What runs there ends; nothing more starts there.",
     "resource_resumed": "Resumed: it starts tasks again within about a second.",
@@ -46,7 +49,7 @@ class Change(NamedTuple):
     """A step of a change.
 
     Attributes:
-        action: the path below that of the tenant or pool.
+        action: the path below that of the tenant, family or pool.
         lines: the present state, or the effect.
         confirms: True for the second step, whose button does it.
     """
@@ -73,6 +76,14 @@ def number_in(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
+
+
+def rate_in(text: str) -> float:
+    """Return the rate that somebody typed. Raises `Invalid` if it is none."""
+    found = number_in(text)
+    if not 0 < found <= 1e6:
+        raise Invalid("invalid_request", f"A rate is a number above 0 and at most 1,000,000, not {text[:40]!r}.")
+    return found
 
 
 def is_pause(form: Mapping[str, str]) -> bool:

@@ -10,7 +10,7 @@ from emq.topics.model import State, Topic
 from emq_push.service.refusals import Invalid, unknown_endpoint
 from emq_push.service.service import PushService
 from emq_web.pages import tenant_screen
-from emq_web.pages.changes import Change, Field, back, is_pause, number_in
+from emq_web.pages.changes import Change, Field, back, is_pause, rate_in
 from emq_web.pages.gate import Visitor
 from emq_web.pages.rendering import number
 from emq_web.pages.routing import Screen, View, new_router
@@ -67,7 +67,7 @@ async def ask_rate(
     if endpoint:
         lines.append(f"The tenant's own rate of {number(target.of.topic.qps)} a second holds, too.")
     try:
-        after = _qps(qps) if qps else None
+        after = rate_in(qps) if qps else None
     except Invalid as exc:
         after, wrong = None, str(exc)
     title = f"Rate of {target.name}"
@@ -85,7 +85,7 @@ async def ask_rate(
 async def set_rate(tenant: str, screen: View) -> Response:
     form = await screen.form()
     target = await _target(screen.service, screen.visitor, tenant, form.get("endpoint", ""))
-    qps = _qps(form.get("qps", ""))
+    qps = rate_in(form.get("qps", ""))
     if target.endpoint:
         await screen.service.endpoints.change(tenant, target.endpoint, {"qps": qps}, screen.visitor.actor)
     elif target.of.is_tenant:
@@ -93,13 +93,6 @@ async def set_rate(tenant: str, screen: View) -> Response:
     else:
         await _change_topic(screen, tenant, "topic.changed", qps=qps)
     return back(screen, tenant, "rate")
-
-
-def _qps(text: str) -> float:
-    found = number_in(text)
-    if not 0 < found <= 1e6:
-        raise Invalid("invalid_request", f"A rate is a number above 0 and at most 1,000,000, not {text[:40]!r}.")
-    return found
 
 
 # -------------------------------------------------------------------------------------------------------------- pause

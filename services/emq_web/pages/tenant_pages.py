@@ -135,14 +135,12 @@ async def delivery(
 async def _plain_topics(screen: Screen, begin: str) -> list[Topic]:
     """Return the first topics of a name: for an installation that has topics, and no tenants."""
     catalog = screen.service.parts.app.catalog
-    names = sorted(name for name in await catalog.names() if name.startswith(begin))
     found: list[Topic] = []
-    for start in range(0, len(names), LOOKED_AT):
-        topics = await catalog.some(names[start : start + LOOKED_AT])
+    last = ""
+    while len(found) < TENANTS and (names := await catalog.beginning(begin, LOOKED_AT, last)):
+        topics, last = await catalog.some(names), names[-1]
         of_pools = await pool_pages.pools_of(screen, topics.values())
         found += [topics[name] for name in sorted(topics) if name not in of_pools]
-        if len(found) >= TENANTS:
-            break
     return found[:TENANTS]
 
 

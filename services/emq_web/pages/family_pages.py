@@ -1,0 +1,157 @@
+"""The pages of families, for operators: what each gives to its topics, which are in trouble; its rate and its pause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.responses import Response
+
+from emq.topics.family_rows import Stored
+from emq.topics.model import State, Topic
+from emq_push.service.refusals import Invalid
+from emq_web import family_desk
+from emq_web.family_desk import FamilyDesk
+from emq_web.pages import changes, first_screen
+from emq_web.pages.changes import Change, Field, is_pause, rate_in
+from emq_web.pages.rendering import PREFIX, number, segment
+from emq_web.pages.routing import AdminView, Screen, new_router
+
+ROWS = 50
+"""Families, or topics of one, on a page."""
+
+router = new_router()
+
+
+class FamilyRow(NamedTuple):
+    """A family in the list.
+
+    Attributes:
+        in_trouble: number of its topics that hosts name as in trouble.
+    """
+
+    stored: Stored
+    in_trouble: int
+
+
+class TopicRow(NamedTuple):
+    """A topic on the page of its family.
+
+    Attributes:
+        own: the settings that are its own, and their values.
+        trouble: in words; empty if hosts know of none.
+    """
+
+    topic: Topic
+    own: Mapping[str, str]
+    trouble: str
+
+
+@router.get("/families")
+async def families(screen: AdminView, after: str = "") -> Response:
+    there = await screen.service.parts.app.catalog.families.all()
+    names = [name for name in there if name > after]
+    causes = await _causes(screen)
+    rows = [FamilyRow(there[name], sum(topic.startswith(name[:-1]) for topic in causes)) for name in names[:ROWS]]
+    more = names[ROWS - 1] if len(names) > ROWS else ""
+    return screen.answer_either("families", rows=rows, after=after, next=more)
+
+
+@router.get("/families/{family}")
+async def family(family: str, screen: AdminView, find: str = "", after: str = "", done: str = "") -> Response:
+    stored = await _desk(screen, family).get()
+    catalog, start = screen.service.parts.app.catalog, family[:-1] + find.strip()[:200]
+    names = await catalog.beginning(start, ROWS + 1, after)
+    found, causes = await catalog.some(names[:ROWS]), await _causes(screen)
+    rows = [
+        TopicRow(found[name], _own(found[name]), causes.get(name, ""))
+        for name in names[:ROWS]
+        if name in found and found[name].family == family
+    ]
+    settings = {name: _shown(value) for name, value in family_desk.differing(stored.family).items() if name != "qps"}
+    context: dict[str, Any] = {"of": stored, "settings": settings, "rows": rows, "find": find}
+    more = names[ROWS - 1] if len(names) > ROWS else ""
+    return screen.answer("family.html", **context, next=more, done=changes.DONE.get(done, ""))
+
+
+@router.get("/families/{family}/rate")
+async def ask_rate(family: str, screen: AdminView, qps: str = "") -> Response:
+    stored = await _desk(screen, family).get()
+    before, after, wrong = stored.family.topic.qps, None, ""
+    try:
+        after = rate_in(qps) if qps else None
+    except Invalid as exc:
+        wrong = str(exc)
+    title, kept = f"Rate of {family}", "Topics with a rate of their own keep it."
+    if after is None:
+        lines = [f"Now: at most {number(before)} a second for each of its topics.", kept]
+        field = Field("qps", "New rate of each topic, a second", qps or f"{before:g}", "number", required=True)
+        change = Change(title, "rate", lines, "Go on", fields=[field], wrong=wrong)
+    else:
+        lines = [
+            f"From {number(before)} to {number(after)} a second for each topic, within seconds.",
+            kept,
+        ]
+        change = Change(title, "rate", lines, "Change the rate", {"qps": f"{after:.15g}"}, confirms=True)
+    return _page(screen, stored, change)
+
+
+@router.post("/families/{family}/rate")
+async def set_rate(family: str, screen: AdminView) -> Response:
+    form = await screen.form()
+    await _desk(screen, family).change({"qps": rate_in(form.get("qps", ""))})
+    return _back(screen, family, "family_rate")
+
+
+@router.get("/families/{family}/pause")
+async def ask_pause(family: str, screen: AdminView) -> Response:
+    stored = await _desk(screen, family).get()
+    if stored.family.topic.state is not State.ACTIVE:
+        title, button = f"Resume {family}", "Resume"
+        lines = ["All its topics start what waits. One that was paused by itself stays paused."]
+    else:
+        title, button = f"Pause {family}", "Pause"
+        lines = [
+            "What is in flight ends; nothing more starts until somebody resumes it.",
+            "New messages wait.",
+        ]
+    change = Change(title, "pause", lines, button, {"to": button.lower()}, confirms=True, grave=button == "Pause")
+    return _page(screen, stored, change)
+
+
+@router.post("/families/{family}/pause")
+async def set_paused(family: str, screen: AdminView) -> Response:
+    paused = is_pause(await screen.form())
+    await _desk(screen, family).set_state(State.PAUSED if paused else State.ACTIVE)
+    return _back(screen, family, "family_paused" if paused else "family_resumed")
+
+
+def _desk(screen: Screen, family: str) -> FamilyDesk:
+    return FamilyDesk(screen.service.parts, family, screen.visitor.actor)
+
+
+async def _causes(screen: Screen) -> dict[str, str]:
+    """Return the topics that live hosts name as in trouble, with the cause in words."""
+    seen = (await screen.service.hosts.now()).seen
+    return {t.name: first_screen.CAUSES.get(t.cause, t.cause) for s in seen if s.live for t in s.host.troubled}
+
+
+def _own(topic: Topic) -> dict[str, str]:
+    settings = family_desk.topic_settings_of(topic)
+    return {name: _shown(settings[name]) for name in topic.own if name in settings and name != "qps"}
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):  # of names
+        return ", ".join(value)
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _page(screen: Screen, stored: Stored, change: Change) -> Response:
+    home = f"{PREFIX}/families/{segment(stored.family.name)}"
+    return screen.answer("change.html", of=stored.family, change=change, home=home, section="families")
+
+
+def _back(screen: Screen, family: str, done: str) -> Response:
+    return screen.go(f"/families/{segment(family)}?done={done}")
