@@ -8,6 +8,7 @@ import fastapi
 import pytest
 
 from emq.runtime import errors
+from emq_push.service import tenants
 from emq_web import application
 from support import push_api
 from support.push_api import Api
@@ -137,3 +138,16 @@ async def test_the_document_that_anybody_may_read_is_made_once(monkeypatch: pyte
     assert len(made) == 1
     assert len({answer.content for answer in answers}) == 1
     assert answers[0].json()["info"]["title"] == application.TITLE
+
+
+async def test_deleting_a_tenant_finds_its_endpoints_behind_other_topics_below_its_name(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenants, "SOME", 2)
+    await api("PUT", "/v1/tenants/shop", {"qps": 10}, status=201)
+    for name in ("shop.a", "shop.b", "shop.c"):
+        await api.app.create_topic(name, qps=1)
+    for _ in range(3):
+        await api("POST", "/v1/tenants/shop/endpoints", {"url": "https://example.com/hook"}, status=201)
+    await api("DELETE", "/v1/tenants/shop", status=204)
+    assert list(await api.app.catalog.names()) == ["shop.a", "shop.b", "shop.c"]

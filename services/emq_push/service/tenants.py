@@ -229,14 +229,16 @@ class TenantService(Tenancy):
 
     async def _delete_topics_of_endpoints(self, tenant: str) -> None:
         """Delete the topics of all endpoints, also of those whose creation was under way, or broke off."""
-        app = self._parts.app
-        while names := await app.catalog.beginning(f"{tenant}.", SOME):
+        app, last = self._parts.app, ""
+        while names := await app.catalog.beginning(f"{tenant}.", SOME, last):
             topics = (await app.catalog.some(names)).values()
             mine = [topic for topic in topics if topic.options.attributes.get(ATTRIBUTE) == tenant]
-            if not mine:
-                return
-            with contextlib.suppress(errors.UnknownTopic):  # somebody else deletes one of them, too: look again
-                await app.admin.delete_all(mine)
+            try:
+                if mine:
+                    await app.admin.delete_all(mine)
+            except errors.UnknownTopic:  # somebody else deletes one of them, too: look again
+                continue
+            last = names[-1]
 
     async def _delete_topic(self, tenant: str) -> None:
         """Delete the tenant's topic."""
