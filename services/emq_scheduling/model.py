@@ -11,6 +11,12 @@ import msgspec
 Period = Literal["second", "minute", "hour", "day", "in_flight"]
 """The period of a limit; "in_flight" limits tasks that run at the same time."""
 
+Kind = Literal["rolling", "bucket", "calendar"]
+"""How a limit with a period counts."""
+
+KINDS: dict[Period, Kind] = {"second": "calendar", "minute": "rolling", "hour": "rolling", "day": "calendar"}
+"""The kind of a limit that names none, by its period."""
+
 PERIODS_S: dict[str, float] = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86_400.0}
 
 Learns = Literal["no", "up", "both"]
@@ -29,13 +35,39 @@ class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         name: the counted units, such as "requests" or "tokens"; costs refer to it. Limits of one name on a resource and
             on its parents are charged together.
         amount: most units in each period, 0 or more; 0 lets nothing start.
-        per: the period. "second": aligned seconds. "minute" and "hour": any 60 seconds and any 3,600 seconds, wherever
-            they begin. "day": from midnight to midnight in the zone of the resource's calendar, else UTC.
+        per: the period.
+        kind: how the period counts. "rolling": any time of that length, wherever it begins; the default for minutes and
+            hours. "calendar": the clock's seconds, minutes and hours, and days from midnight to midnight; the default
+            for seconds and days. "bucket": `amount` is the rate at which a bucket of `burst` units refills, and unused
+            units pile up there. None for the default, and for a limit in flight.
+        burst: of a bucket: the units that it holds, above 0; None for the amount.
+        zone: of a calendar's day: the IANA name of its zone; None for the zone of the resource's calendar, else UTC.
     """
 
     name: str
     amount: float
     per: Period
+    kind: Kind | None = None
+    burst: float | None = None
+    zone: str | None = None
+
+    @property
+    def counts(self) -> Kind | None:
+        """How the period counts; None in flight."""
+        return self.kind or KINDS.get(self.per)
+
+    @property
+    def note(self) -> str:
+        """How it counts, in words, such as " (bucket of 50)"; empty where its period says so."""
+        if self.kind == "bucket":
+            return " (bucket)" if self.burst is None else f" (bucket of {self.burst:g})"
+        zone = f"day of {self.zone}" if self.zone else ""
+        kind = self.kind if self.kind and self.kind != KINDS[self.per] else ""
+        return f" ({zone or kind})" if zone or kind else ""
+
+    def at_once(self, amount: float) -> float:
+        """Return the most units that a task may cost, where the limit has this amount."""
+        return amount if self.burst is None or amount == 0 else self.burst
 
 
 class Hours(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -190,7 +190,9 @@ class LimitNow(msgspec.Struct, frozen=True):
     Attributes:
         amount: units that hold now, by calendar and health.
         configured: units as the pool has them.
-        used: units in the present period.
+        used: units in the present period. Of a bucket, the part of its burst that is missing, of the amount.
+        kind: how the period counts: "rolling", "calendar" or "bucket"; null in flight.
+        burst: of a bucket that has one of its own: the units that it holds.
     """
 
     name: str
@@ -198,6 +200,8 @@ class LimitNow(msgspec.Struct, frozen=True):
     amount: float
     configured: float
     used: float
+    kind: str | None = None
+    burst: float | None = None
 
 
 class ResourceNow(msgspec.Struct, frozen=True):

@@ -45,8 +45,8 @@ class Claims:
         Args:
             until: when to look again; infinity if nobody knows.
         """
-        lacking, kept = self._keeping.lacking(seat.name, costs, now, self._window.standing(head))
-        made = seat.asleep[number] = Sleep(seat.name, head, costs, until, kept)
+        lacking, kept, is_steady = self._keeping.lacking(seat.name, costs, now, self._window.standing(head))
+        made = seat.asleep[number] = Sleep(seat.name, head, costs, until, kept, is_steady)
         for name in self._parents[seat.name]:
             if name in lacking:
                 claims = self._above.setdefault(name, {})

@@ -56,7 +56,7 @@ class Costing:
     def _estimated(self, resource: str, name: str, cost: float, factors: Mapping[str, float]) -> float:
         """Return the estimated charge, at most what an unused limit always allows: a larger one might never fit."""
         amounts = (
-            amount
+            limit.at_once(amount)
             for each in self._pool.chain(resource)
             for limit in each.limits
             if limit.name == name

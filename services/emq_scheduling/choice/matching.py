@@ -25,10 +25,11 @@ from typing import NamedTuple
 from emq_scheduling.choice.claims import Claims
 from emq_scheduling.choice.costing import Costing
 from emq_scheduling.choice.gaps import GAP_TRIES, Gaps, is_smaller
-from emq_scheduling.choice.keeping import Keeping, released_at
+from emq_scheduling.choice.keeping import Keeping
 from emq_scheduling.choice.order import Queue
 from emq_scheduling.choice.seats import Seat, home_of, sharing_in_flight
 from emq_scheduling.choice.shares import Shares, Spent
+from emq_scheduling.choice.spreads import released_at
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.choice.window import Level, Window, near_level, size_of
 from emq_scheduling.limits.accounts import Charge
@@ -354,7 +355,7 @@ class Matching:
         if smaller is not None:
             del seat.asleep[number]
             return self._start(seat, smaller, self.costing.of(smaller, seat.name), now, head)
-        if are_there or self._accounts.fits(seat.name, costs, now):
+        if are_there or not sleep.is_steady:
             sleep.looks_at = min(sleep.until, now + LOOK_S, released_at(now))
         self._wake_at(seat, sleep.looks_at)
         return None

@@ -19,16 +19,20 @@ class Sleep:
         until: when the task is expected to have room; infinity if nobody knows.
         looks_at: when the resource looks for smaller tasks, if before `until`.
         kept: names of the limits that have room for the task, but keep it for more urgent ones.
+        is_steady: whether nothing of the level may start before `until`, smaller tasks excepted.
     """
 
-    __slots__ = ("costs", "head", "kept", "looks_at", "resource", "until")
+    __slots__ = ("costs", "head", "is_steady", "kept", "looks_at", "resource", "until")
 
-    def __init__(self, resource: str, head: Waiting, costs: Costs, until: float, kept: frozenset[str]) -> None:
+    def __init__(
+        self, resource: str, head: Waiting, costs: Costs, until: float, kept: frozenset[str], is_steady: bool
+    ) -> None:
         self.resource = resource
         self.head = head
         self.costs = costs
         self.until = self.looks_at = until
         self.kept = kept
+        self.is_steady = is_steady
 
 
 class Seat:

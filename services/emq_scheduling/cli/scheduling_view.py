@@ -140,7 +140,7 @@ def _limits(pool: Pool, name: str, view: ResourceView | None) -> list[str]:
     found = []
     for limit in pool.resources[name].limits:
         now = told.get((limit.name, limit.per))
-        period = "in flight" if limit.per == "in_flight" else f"a {limit.per}"
+        period = "in flight" if limit.per == "in_flight" else f"a {limit.per}{limit.note}"
         if now is None:
             found.append(f"{limit.name} {output.number(limit.amount)} {period}")
             continue

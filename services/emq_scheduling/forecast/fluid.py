@@ -15,7 +15,7 @@ import math
 
 from emq_scheduling.choice.window import NEAR
 from emq_scheduling.forecast import fluid_times
-from emq_scheduling.forecast.fluid_budgets import Budget, DayBudget, FlightBudget
+from emq_scheduling.forecast.fluid_budgets import BucketBudget, Budget, DayBudget, FlightBudget
 from emq_scheduling.forecast.fluid_dealing import LITTLE, MOST, Books, Dealing
 from emq_scheduling.forecast.fluid_plan import Group, Plan, Spec
 from emq_scheduling.model import PERIODS_S, TaskType
@@ -110,7 +110,7 @@ class Fluid:
         self.starts = [0.0] * len(self.groups)
         self.budgets = [self._budget(spec, state) for spec in plan.limits]
         in_flight = frozenset(i for i, each in enumerate(self.budgets) if isinstance(each, FlightBudget))
-        self._dealing = Dealing(self.groups, len(self.backlogs), plan.parents, in_flight)
+        self._dealing = Dealing(self.groups, [each.kind.priority for each in self.backlogs], plan.parents, in_flight)
         self._calendar = fluid_times.Changes(pool)
         self._look_at_calendars()
 
@@ -158,7 +158,7 @@ class Fluid:
 
     def _dealt(self, dt: float, wants: list[float], before: list[float]) -> Books:
         held = [min(1.0, each.duration_s / dt) for each in self.backlogs]
-        books = Books(dt, before.copy(), held, len(self.groups))
+        books = Books(dt, before.copy(), [each.even(dt) for each in self.budgets], held, len(self.groups))
         order = sorted(
             (kind for kind, want in enumerate(wants) if want > 0 and self._allowed[kind]),
             key=lambda kind: self.backlogs[kind].order(self.now),
@@ -179,7 +179,9 @@ class Fluid:
     def _budget(self, spec: Spec, state: PoolState) -> Budget:
         key = f"{spec.name}/{spec.per}"
         used = sum(state.used.get(name, {}).get(key, 0.0) for name, _ in spec.members if name in self._active)
-        if spec.per == "day":
+        if spec.counts == "bucket":
+            return BucketBudget(PERIODS_S[spec.per], 0.0, used)
+        if spec.counts == "calendar" and spec.per == "day":
             return DayBudget(0.0, used)
         if spec.per != "in_flight":
             return Budget(PERIODS_S[spec.per], 0.0, used)
@@ -191,13 +193,13 @@ class Fluid:
         """Take over the amounts and hours of this moment, and start another day for limits per day at midnight."""
         now = self._at + self.now
         for spec, budget in zip(self.plan.limits, self.budgets, strict=True):
-            amounts = (
-                self._calendar.amount(name, limit, now) * (1.0 if limit.per == "day" else self._active[name])
-                for name, limit in spec.members
-                if name in self._active
-            )
-            budget.amount = sum(amounts)
-            if isinstance(budget, DayBudget) and self.now > 0 and self._calendar.is_midnight(spec.members[0][0], now):
+            members = [(name, limit) for name, limit in spec.members if name in self._active]
+            amounts = [self._calendar.amount(name, limit, now) for name, limit in members]
+            parts = [1.0 if limit.per == "day" else self._active[name] for name, limit in members]
+            budget.amount = sum(amount * part for amount, part in zip(amounts, parts, strict=True))
+            if isinstance(budget, BucketBudget):
+                budget.most = sum(limit.at_once(each) for (_, limit), each in zip(members, amounts, strict=True))
+            if isinstance(budget, DayBudget) and self.now > 0 and self._calendar.is_midnight(*spec.members[0], now):
                 budget.midnight()
         self._allowed = [self._calendar.allows(name, now) for name in self.plan.types]
         self._change = self._calendar.next_at(now)

@@ -5,15 +5,18 @@ or to the same limit of several equal resources together. Before a step of `dt` 
 this step; afterwards it counts the used ones. Times are seconds from the beginning of the simulation.
 
 - per second: the amount times dt;
-- per minute and hour: the amount, less the units used since one period before the end of the step. The past is kept as
-  a line of (time, units so far), so a burst comes back one period later, as with real limits;
-- per day: the amount less the units used since midnight; no step goes beyond a midnight;
+- per minute and hour, and a rolling day: the amount, less the units used since one period before the end of the step.
+  The past is kept as a line of (time, units so far), so a burst comes back one period later, as with real limits. Less
+  urgent tasks get the amount evenly. Minutes and hours of the calendar count as rolling ones;
+- per day of the calendar: the amount less the units used since midnight; no step goes beyond a midnight;
+- of a bucket: the units that it holds, and those that come in the step;
 - in flight: the amount less the units that still run at the end of the step.
 """
 
 from __future__ import annotations
 
 import bisect
+import math
 
 from emq_scheduling.model import PERIODS_S
 
@@ -67,6 +70,10 @@ class Budget:
             return self.amount * dt / self._period_s
         return max(0.0, self.amount - self._line.since(now + dt - self._period_s))
 
+    def even(self, dt: float) -> float:
+        """Return the units for tasks in a step of `dt` which others are more urgent than."""
+        return math.inf if self._line is None else self.amount * dt / self._period_s
+
     def use(self, now: float, dt: float, units: float) -> None:
         """Count the units that the step used."""
         self.total += units
@@ -94,6 +101,29 @@ class DayBudget(Budget):
 
     def midnight(self) -> None:
         self._used = 0.0
+
+
+class BucketBudget(Budget):
+    """Units of a bucket, of which `used` are missing at the beginning.
+
+    Attributes:
+        most: units that the full bucket holds.
+    """
+
+    __slots__ = ("_missing", "most")
+
+    def __init__(self, period_s: float, amount: float, used: float) -> None:
+        super().__init__(period_s, amount, used)
+        self._line = None
+        self._missing = used
+        self.most = amount
+
+    def left(self, now: float, dt: float) -> float:
+        return max(0.0, self.most - self._missing + self.amount * dt / self._period_s)
+
+    def use(self, now: float, dt: float, units: float) -> None:
+        super().use(now, dt, units)
+        self._missing = max(0.0, self._missing + units - self.amount * dt / self._period_s)
 
 
 class FlightBudget(Budget):

@@ -25,6 +25,7 @@ class Books:
 
     Args:
         left: units by the index of the limit; dealing takes from them.
+        even: of these, the units that tasks may use which others are more urgent than; dealing takes from them, too.
         held: by the index of the type: the part of the tasks starting in the step that still run at its end.
 
     Attributes:
@@ -34,11 +35,12 @@ class Books:
         flights: units in flight that are taken, by limit and type.
     """
 
-    __slots__ = ("dt", "flights", "held", "left", "possible", "started", "starts")
+    __slots__ = ("dt", "even", "flights", "held", "left", "possible", "started", "starts")
 
-    def __init__(self, dt: float, left: list[float], held: list[float], groups: int) -> None:
+    def __init__(self, dt: float, left: list[float], even: list[float], held: list[float], groups: int) -> None:
         self.dt = dt
         self.left = left
+        self.even = even
         self.held = held
         self.starts = [0.0] * len(held)
         self.possible = [0.0] * len(held)
@@ -50,15 +52,24 @@ class Dealing:
     """The rules of dealing of a pool.
 
     Args:
+        priorities: of the types.
         parents: indices of the limits that several groups share, the lowest parents first.
         in_flight: indices of the limits in flight.
     """
 
-    def __init__(self, groups: Sequence[Group], types: int, parents: Sequence[int], in_flight: frozenset[int]) -> None:
+    def __init__(
+        self, groups: Sequence[Group], priorities: Sequence[int], parents: Sequence[int], in_flight: frozenset[int]
+    ) -> None:
         self._groups = groups
+        self._priorities = priorities
+        self._most_urgent: dict[int, int] = {}
+        for group in groups:
+            for kind, costs in group.takes.items():
+                for limit, _ in costs:
+                    self._most_urgent[limit] = min(priorities[kind], self._most_urgent.get(limit, priorities[kind]))
         self._parents = parents
         self._in_flight = in_flight
-        self._tiers = [self._tiers_of(kind) for kind in range(types)]
+        self._tiers = [self._tiers_of(kind) for kind in range(len(priorities))]
 
     def fill(self, kind: int, want: float, books: Books) -> None:
         """Start tasks of a type, `want` at most."""
@@ -89,7 +100,7 @@ class Dealing:
         return [tiers[price] for price in sorted(tiers)]
 
     def _start(self, kind: int, group: int, tasks: float, books: Books) -> None:
-        left = books.left
+        left, even = books.left, books.even
         books.started[group] += tasks
         for index, cost in self._groups[group].takes[kind]:
             units = tasks * cost
@@ -97,17 +108,18 @@ class Dealing:
                 books.flights[index, kind] = books.flights.get((index, kind), 0.0) + units
                 units *= books.held[kind]
             left[index] = max(0.0, left[index] - units)
+            even[index] = max(0.0, even[index] - units)
 
     def _caps(self, kind: int, tier: list[int], books: Books) -> list[float]:
         """Return how many tasks each group could start, all of them together."""
-        in_flight, held, left = self._in_flight, books.held[kind], books.left
+        in_flight, held = self._in_flight, books.held[kind]
         caps = []
         for index in tier:
             cap = MOST
             for limit, cost in self._groups[index].takes[kind]:
                 if limit in in_flight:
                     cost *= held
-                room = left[limit] / cost
+                room = self._room(kind, limit, books) / cost
                 if room < cap:
                     cap = room
             caps.append(cap)
@@ -115,6 +127,11 @@ class Dealing:
             for parent in self._parents:
                 self._fit_under(parent, kind, tier, caps, books)
         return caps
+
+    def _room(self, kind: int, limit: int, books: Books) -> float:
+        """Return the units of a limit that tasks of a type may use."""
+        left = books.left[limit]
+        return left if self._priorities[kind] <= self._most_urgent[limit] else min(left, books.even[limit])
 
     def _fit_under(self, parent: int, kind: int, tier: list[int], caps: list[float], books: Books) -> None:
         """Lower the caps of the groups below a limit, so that they fit together."""
@@ -127,10 +144,11 @@ class Dealing:
             return
         scale = books.held[kind] if parent in self._in_flight else 1.0
         units = [caps[position] * cost * scale for position, cost in below]
-        if sum(units) <= books.left[parent]:
+        room = self._room(kind, parent, books)
+        if sum(units) <= room:
             return
         weights = [self._groups[tier[position]].weight * cost for position, cost in below]
-        for (position, cost), each in zip(below, dealt(books.left[parent], units, weights), strict=True):
+        for (position, cost), each in zip(below, dealt(room, units, weights), strict=True):
             caps[position] = each / (cost * scale)
 
     def _cost(self, group: int, kind: int, limit: int) -> float:

@@ -29,10 +29,10 @@ class Spec:
         members: the resources whose limits are added up, each with its own limit.
     """
 
-    __slots__ = ("members", "name", "per")
+    __slots__ = ("counts", "members", "name", "per")
 
     def __init__(self, limit: Limit) -> None:
-        self.name, self.per = limit.name, limit.per
+        self.name, self.per, self.counts = limit.name, limit.per, limit.counts
         self.members: list[tuple[str, Limit]] = []
 
 
@@ -191,7 +191,13 @@ def _rounded(spec: Spec, cost: float, least: float) -> float:
         least: the least cost of any task.
     """
     amount = min(limit.amount for _, limit in spec.members)
-    if spec.per not in ("second", "in_flight") or cost <= 0 or amount < cost or cost > least * (1 + 1e-9):
+    if (
+        spec.per not in ("second", "in_flight")
+        or spec.counts == "bucket"
+        or cost <= 0
+        or amount < cost
+        or cost > least * (1 + 1e-9)
+    ):
         return cost
     return amount / math.floor(amount / cost + 1e-9)
 
@@ -222,11 +228,10 @@ def _classes(pool: Pool, alike: int) -> dict[Hashable, list[str]]:
             if name in parents and alike < ALIKE_PARENTS:
                 keys[name] = name
             elif alike == EQUAL:
-                amounts = tuple((each.name, each.amount, each.per) for each in resource.limits)
                 rest = (resource.weight, resource.price, resource.calendar, resource.paused)
-                keys[name] = (above, takes, amounts, *rest)
+                keys[name] = (above, takes, resource.limits, *rest)
             else:
-                shape = tuple((each.name, each.per) for each in resource.limits)
+                shape = tuple((each.name, each.per, each.counts, each.zone) for each in resource.limits)
                 keys[name] = (above, name in parents, takes, shape, resource.calendar, resource.paused)
         return keys[name]
 

@@ -22,9 +22,10 @@ class Changes:
         self._tables = {name: Timetable(each.zone, each.hours) for name, each in pool.calendars.items() if each.hours}
         self._hours = {name: Timetable(pool.zone, kind.hours) for name, kind in pool.types.items() if kind.hours}
         self._day_zones = {
-            self._zone(name)
+            self._zone(name, limit)
             for name, resource in pool.resources.items()
-            if any(limit.per == "day" for limit in resource.limits)
+            for limit in resource.limits
+            if limit.per == "day" and limit.counts == "calendar"
         }
 
     def amount(self, resource: str, limit: Limit, now: float) -> float:
@@ -40,9 +41,9 @@ class Changes:
         hours = self._hours.get(kind)
         return hours is None or bool(hours.active(now + MARGIN_S))
 
-    def is_midnight(self, resource: str, now: float) -> bool:
-        """Return whether a day of the resource's zone begins."""
-        zone, now = self._zone(resource), now + MARGIN_S
+    def is_midnight(self, resource: str, limit: Limit, now: float) -> bool:
+        """Return whether a day of a limit of the resource begins."""
+        zone, now = self._zone(resource, limit), now + MARGIN_S
         return now - day_start(zone, day_at(zone, now)) < 2 * MARGIN_S
 
     def next_at(self, now: float) -> float:
@@ -52,6 +53,6 @@ class Changes:
         times += [table.changes_at(now) for table in (*self._tables.values(), *self._hours.values())]
         return min(times, default=math.inf)
 
-    def _zone(self, resource: str) -> str:
+    def _zone(self, resource: str, limit: Limit) -> str:
         calendar = self._pool.resources[resource].calendar
-        return "UTC" if calendar is None else self._pool.calendars[calendar].zone
+        return limit.zone or ("UTC" if calendar is None else self._pool.calendars[calendar].zone)

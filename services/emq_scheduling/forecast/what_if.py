@@ -6,6 +6,8 @@ Changes can be written as text, such as
     remove channel-3
     limit channel-1 requests=50/second
     limit channel-1 requests=none/second
+    limit channel-1 requests=600/minute bucket of 50
+    limit channel-1 requests=600/minute rolling
     pause channel-4
     resume channel-4
     takes channel-1=verification,marketing
@@ -24,12 +26,12 @@ from emq.runtime import errors
 from emq.runtime.inputs import shown
 from emq_scheduling.forecast.prediction import HORIZON_S, Forecast, forecast
 from emq_scheduling.model import Limit, Period, Pool, Resource
-from emq_scheduling.pools import rules
+from emq_scheduling.pools import kinds, rules
 from emq_scheduling.records.snapshot import PoolState
 
 WAYS = (
-    "add NAME=copy-of:RESOURCE, remove RESOURCE, limit RESOURCE NAME=AMOUNT/PERIOD, pause RESOURCE, resume RESOURCE, "
-    "or takes RESOURCE=TYPE,TYPE"
+    "add NAME=copy-of:RESOURCE, remove RESOURCE, limit RESOURCE NAME=AMOUNT/PERIOD [KIND], pause RESOURCE, "
+    "resume RESOURCE, or takes RESOURCE=TYPE,TYPE"
 )
 
 
@@ -138,14 +140,18 @@ def _limit(pool: Pool, text: str, rest: str) -> dict[str, Resource]:
     if found is None:
         raise errors.InvalidPool(f"change {shown(text)} names no limit; write limit RESOURCE requests=50/second")
     resource = _known(pool, text, name)
-    limit, amount, per = (found[group].strip() for group in ("limit", "amount", "per"))
+    limit, amount, period = (found[group].strip() for group in ("limit", "amount", "per"))
+    per, _, kind = period.partition(" ")
     if per not in get_args(Period):
         periods = ", ".join(get_args(Period))
         raise errors.InvalidPool(f"change {shown(text)}: period {shown(per)} is not known; choose one of {periods}")
-    limits = [each for each in resource.limits if (each.name, each.per) != (limit, per)]
+    there = [each for each in resource.limits if (each.name, each.per) == (limit, per)]
+    limits = [each for each in resource.limits if each not in there]
     if amount != "none":
+        made = there[0] if there else Limit(limit, 0.0, per)  # type: ignore[arg-type]  # checked above
+        made = kinds.with_kind(made, kind.strip(), f"change {shown(text)}")
         try:
-            limits.append(Limit(limit, float(amount), per))  # type: ignore[arg-type]  # checked above
+            limits.append(msgspec.structs.replace(made, amount=float(amount)))
         except ValueError:
             raise errors.InvalidPool(
                 f"change {shown(text)}: amount {shown(amount)} is not a number; write one, or none for no limit"

@@ -141,7 +141,10 @@ class Viewer:
         found = {}
         for name, resource in pool.resources.items():
             limits = tuple(
-                LimitView(limit.name, limit.per, amounts[name][key], limit.amount, used[name][key])
+                LimitView(
+                    *(limit.name, limit.per, amounts[name][key], limit.amount, used[name][key]),
+                    *(limit.counts or "", limit.burst),
+                )
                 for limit in resource.limits
                 for key in (limit_key(limit),)
             )

@@ -6,9 +6,9 @@ import math
 
 from emq_scheduling.limits import limits
 from emq_scheduling.limits.calendars import Timetable
-from emq_scheduling.limits.limits import DayMeter, InFlightMeter, Meter, Pace, WindowMeter
+from emq_scheduling.limits.limits import BucketMeter, DayMeter, InFlightMeter, Meter, Pace, PeriodMeter
 from emq_scheduling.limits.reserve import Reserve
-from emq_scheduling.model import PERIODS_S, Calendar, Period, Resource
+from emq_scheduling.model import PERIODS_S, Calendar, Kind, Limit, Period, Resource
 
 Entry = tuple[Meter, str]
 """A meter, and the name of its limit, by which costs are found."""
@@ -40,6 +40,7 @@ class Account:
 
     __slots__ = (
         "_amounts",
+        "_kinds",
         "_known",
         "_ran",
         "_table",
@@ -62,6 +63,7 @@ class Account:
         self.factor = 1.0
         self.paused = False
         self.changes_at = math.inf
+        self._kinds: dict[Key, Kind | None] = {}  # of `_known`
         self._known: dict[Key, Meter] = {}  # also those of limits that are gone, in case they come back
         self._amounts: dict[Key, float] = {}
         self._ran = 1.0  # number of its tasks in flight when its factor fell below 1
@@ -78,14 +80,25 @@ class Account:
         self.meters = {}
         for limit in resource.limits:
             key = (limit.name, limit.per)
-            if key not in self._known:
-                self._known[key] = limits.meter_of(limit, zone)
-            meter = self.meters[key] = self._known[key]
-            if isinstance(meter, DayMeter) and meter.zone != zone:
-                meter.set_zone(zone, now)
+            meter = self.meters[key] = self._meter_of(limit, limit.zone or zone, now)
             meter.set_amount(amounts[key], now)
         self.changes_at = self.changes_after(now)
         self.set_factor(self.factor, now)
+
+    def _meter_of(self, limit: Limit, zone: str, now: float) -> Meter:
+        """Return the meter of a limit; one that counts in another way than before begins with the use of the former."""
+        key = (limit.name, limit.per)
+        former = self._known.get(key)
+        if former is None or self._kinds[key] != limit.counts:
+            self._known[key], self._kinds[key] = limits.meter_of(limit, zone), limit.counts
+            if former is not None:
+                self._known[key].owe(former.used(now), now)
+        meter = self._known[key]
+        if isinstance(meter, DayMeter) and meter.zone != zone:
+            meter.set_zone(zone, now)
+        if isinstance(meter, BucketMeter):
+            meter.set_burst(limit.burst, now)
+        return meter
 
     def save(self) -> None:
         """Start only tasks that the database counts as used already, under limits per minute, hour and day."""
@@ -96,7 +109,7 @@ class Account:
         """Let the calendar change the limits, if it is time."""
         if now < self.changes_at:
             return
-        owes = any(isinstance(meter, WindowMeter) and meter.debt > 0 for meter in self.meters.values())
+        owes = any(isinstance(meter, PeriodMeter) and meter.debt > 0 for meter in self.meters.values())
         while self.changes_at <= now:
             at = self.changes_at if owes else now  # debt was paid by the amounts of the time
             for key, amount in self.amounts_at(at).items():

@@ -1,10 +1,14 @@
 """Meters: each counts the use of one limit, and its room.
 
-- **Windows** (`WindowMeter`, `DayMeter`). Time is cut into aligned cells: of a second for limits per second and per
-  minute, of a minute for limits per hour, of a local day for limits per day. The units that any `cells` consecutive
-  cells hold stay within the amount: 1 cell for a second and a day, 61 for a minute and an hour. A minute that begins
-  within a second touches 61 seconds. So no minute and no hour is over the limit, wherever it begins. In exchange,
-  steady use reaches 60 / 61 of the amount.
+- **Windows** (`WindowMeter`, `DayMeter`). Time is cut into aligned cells. The units that any `cells` consecutive cells
+  hold stay within the amount. A limit by the calendar has 1 cell, as long as its period. A rolling limit has
+  `CELLS` + 1, each a `CELLS`-th of its period: 61 of a second for a minute, of a minute for an hour, of 24 minutes for
+  a day; 65 of a 64th for a second. A period that begins within a cell touches one cell more than it is long. So no
+  period is over the limit, wherever it begins. In exchange, steady use reaches 60 / 61 (64 / 65) of the amount. A
+  meter holds the cells with use, so its memory is bounded.
+- **Evenly** (`EvenMeter`). Rolling limits, and minutes and hours of the calendar, also know how far their use is ahead
+  of an even rate (`emq_scheduling.limits.evenness`).
+- **Buckets** (`BucketMeter`). Units come at a rate, and pile up to a burst.
 - **In flight** (`InFlightMeter`). Units that are held now.
 
 **Debt.** If a task used more than its estimate, the difference is charged when it is known (`owe`). Units that do not
@@ -24,15 +28,28 @@ from __future__ import annotations
 import math
 from typing import Protocol, Self
 
-from emq_scheduling.limits.meter import TOLERANCE, Meter
-from emq_scheduling.limits.windows import DayMeter, WindowMeter
-from emq_scheduling.model import Limit
+from emq_scheduling.limits.buckets import BucketMeter
+from emq_scheduling.limits.meter import TOLERANCE, Meter, PeriodMeter
+from emq_scheduling.limits.windows import DayMeter, EvenMeter, WindowMeter
+from emq_scheduling.model import PERIODS_S, Limit
 
-__all__ = ["TOLERANCE", "DayMeter", "Holder", "InFlightMeter", "Meter", "Pace", "WindowMeter", "meter_of"]
+__all__ = [
+    "TOLERANCE",
+    "BucketMeter",
+    "DayMeter",
+    "EvenMeter",
+    "Holder",
+    "InFlightMeter",
+    "Meter",
+    "Pace",
+    "PeriodMeter",
+    "WindowMeter",
+    "meter_of",
+]
 
 
-TOUCHED = 61
-"""Seconds that a minute touches, and minutes that an hour touches, if it begins within one."""
+CELLS = {"second": 64, "minute": 60, "hour": 60, "day": 60}
+"""Parts into which a rolling period is cut. It counts one more, since a period that begins within one touches that."""
 
 
 class Holder(Protocol):
@@ -175,12 +192,14 @@ def meter_of(limit: Limit, zone: str) -> Meter:
     Args:
         zone: the zone whose midnights divide the days.
     """
-    if limit.per == "second":
-        return WindowMeter(limit.amount, 1, 1)
-    if limit.per == "minute":
-        return WindowMeter(limit.amount, 1, TOUCHED)
-    if limit.per == "hour":
-        return WindowMeter(limit.amount, 60, TOUCHED)
+    if limit.per == "in_flight":
+        return InFlightMeter(limit.amount)
+    period_s = PERIODS_S[limit.per]
+    if limit.counts == "bucket":
+        return BucketMeter(limit.amount, period_s, limit.burst)
+    if limit.counts == "rolling":
+        cells = CELLS[limit.per]
+        return EvenMeter(limit.amount, period_s / cells, cells + 1)
     if limit.per == "day":
         return DayMeter(limit.amount, zone)
-    return InFlightMeter(limit.amount)
+    return (WindowMeter if limit.per == "second" else EvenMeter)(limit.amount, period_s, 1)

@@ -62,3 +62,30 @@ class Meter(abc.ABC):
         """Change the amount. A lower one counts at once; the use stays."""
         self.amount = amount
         self.slack = TOLERANCE * max(1.0, amount)
+
+
+class PeriodMeter(Meter):
+    """Counts a limit by time, not in flight. Its use may be saved, and counted again by another owner of the pool."""
+
+    __slots__ = ()
+
+    @property
+    @abc.abstractmethod
+    def debt(self) -> float:
+        """Units that were used beyond the limit, and that are charged when there is room."""
+
+    @abc.abstractmethod
+    def held(self, now: float, at_once: int = 1) -> list[tuple[float, float]]:
+        """Return the units that count without the debt, each with the time at which they no longer do.
+
+        Args:
+            at_once: cells that are returned as one, as if all of their units had been used in the last of them.
+        """
+
+    @abc.abstractmethod
+    def room_by(self, later: float, now: float) -> float:
+        """Return the units that fit at a later time if nothing else is charged; less, perhaps, while there is debt."""
+
+    @abc.abstractmethod
+    def restore(self, held: list[tuple[float, float]], debt: float, at: float, now: float) -> None:
+        """Count also the units that `held` of another meter returned at the time `at`."""

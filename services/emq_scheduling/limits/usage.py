@@ -21,8 +21,8 @@ import msgspec
 
 from emq_scheduling.limits.account import Key
 from emq_scheduling.limits.accounts import Accounts
+from emq_scheduling.limits.limits import BucketMeter, PeriodMeter
 from emq_scheduling.limits.reserve import Reserve
-from emq_scheduling.limits.windows import WindowMeter
 from emq_scheduling.model import PERIODS_S
 
 RESERVE_S = 3.0
@@ -95,13 +95,14 @@ class Usage:
     def restore(self, saved: dict[str, SavedUse], now: float) -> None:
         """Charge a former owner's saved use, by resource, and its reserves, before anything starts."""
         for name in self._accounts.names():
-            if name not in saved:
-                continue
+            limits = saved[name].limits if name in saved else {}
             for key, meter in self._accounts.account(name).meters.items():
-                limit = saved[name].limits.get(_written(key))
-                if limit is not None and isinstance(meter, WindowMeter):
+                limit = limits.get(_written(key))
+                if limit is not None and isinstance(meter, PeriodMeter):
                     meter.restore(list(limit.held), limit.debt, saved[name].at, now)
                     meter.charge(limit.reserve, now)
+                if isinstance(meter, BucketMeter) and key[1] == "second":
+                    meter.charge(meter.room(now), now)  # only its debt is saved, and the rest may be used up
 
     def is_short(self) -> bool:
         """Return True if a task waits for a save."""
@@ -169,7 +170,7 @@ class Usage:
         """Return the resource's limits per second with debt, which may outlast a change of the owner, too."""
         found = {}
         for key, meter in self._accounts.account(name).meters.items():
-            if key[1] == "second" and isinstance(meter, WindowMeter) and meter.debt > 0:
+            if key[1] == "second" and isinstance(meter, PeriodMeter) and meter.debt > 0:
                 meter.used(now)  # pays what has been paid until now
                 if meter.debt > 0:
                     found[_written(key)] = SavedLimit(tuple(meter.held(now)), meter.debt, 0.0)
@@ -212,7 +213,7 @@ class Usage:
 
     def _saved_limit(self, name: str, key: Key, reserve: float, now: float) -> SavedLimit:
         meter = self._accounts.account(name).meters[key]
-        if not isinstance(meter, WindowMeter):
+        if not isinstance(meter, PeriodMeter):
             return SavedLimit((), 0.0, reserve)
         held = meter.held(now, BUCKET)
         return SavedLimit(tuple(held), meter.debt, min(reserve, meter.room_by(now + RESERVE_S, now)))

@@ -7,7 +7,8 @@ from collections import deque
 from typing import Self
 
 from emq_scheduling.limits import calendars
-from emq_scheduling.limits.meter import TOLERANCE, Meter
+from emq_scheduling.limits.evenness import Evenness
+from emq_scheduling.limits.meter import TOLERANCE, Meter, PeriodMeter
 
 MOST_AHEAD_S = 5.0
 """Most seconds that the clock of a former owner is believed to be ahead."""
@@ -20,17 +21,19 @@ _NEVER = 1 << 62
 """The number of a cell that no clock reaches."""
 
 
-class WindowMeter(Meter):
+class WindowMeter(PeriodMeter):
     """Counts the units of the latest cells.
 
     Args:
-        cell_s: length of a cell, in seconds.
+        cell_s: length of a cell, in seconds; below a second a power of two, so that no cell's beginning is rounded.
         cells: number of consecutive cells that together stay within the amount.
     """
 
     __slots__ = ("_cell", "_cell_s", "_cells", "_former", "_from", "_held", "_until", "debt", "total")
 
-    def __init__(self, amount: float, cell_s: int, cells: int) -> None:
+    debt: float
+
+    def __init__(self, amount: float, cell_s: float, cells: int) -> None:
         super().__init__(amount)
         self.total = 0.0  # units in the window without the debt
         self.debt = 0.0
@@ -82,7 +85,7 @@ class WindowMeter(Meter):
 
     def used_lately(self, now: float) -> float:
         used = self.used(now)
-        return max(used, self._former) if self._cells == 1 else used
+        return max(used, self._former) if self._cells == 1 and self._cell_s <= 1 else used
 
     def room(self, now: float) -> float:
         left = self.amount - self.used(now)
@@ -117,11 +120,6 @@ class WindowMeter(Meter):
         self._pay()
 
     def held(self, now: float, at_once: int = 1) -> list[tuple[float, float]]:
-        """Return the units in the window, each with the time at which they leave it.
-
-        Args:
-            at_once: cells that are returned as one, as if all of their units had been used in the last of them.
-        """
         self._move(now)
         found: list[list[float]] = []
         for cell, units in reversed(self._held):
@@ -132,7 +130,6 @@ class WindowMeter(Meter):
         return [(self._starts(int(cell) + self._cells), units) for cell, units in reversed(found)]
 
     def room_by(self, later: float, now: float) -> float:
-        """Return the units that fit at a later time if nothing else is charged; less, perhaps, while there is debt."""
         self._move(now)
         left = self.amount - self.total - self.debt
         for cell, units in self._held:
@@ -142,10 +139,7 @@ class WindowMeter(Meter):
         return max(0.0, left)
 
     def restore(self, held: list[tuple[float, float]], debt: float, at: float, now: float) -> None:
-        """Count also the units that `held` of another meter returned at the time `at`.
-
-        Nothing fits before the latest of its cells, if the clock of the other was ahead by a little.
-        """
+        """See the base. Nothing fits before the latest of its cells, if the other's clock was ahead by a little."""
         latest = self._cell_at(now + MOST_AHEAD_S)
         cells: dict[int, float] = {}
         for until, units in [*held, *self.held(now)]:
@@ -252,6 +246,46 @@ class WindowMeter(Meter):
         made._pay_until(_NEVER)
         made._from, made._until = made._starts(made._cell), made._starts(made._cell + 1)
         return made
+
+
+class EvenMeter(WindowMeter):
+    """Counts as `WindowMeter`, and knows how far its use is ahead of an even rate.
+
+    Attributes:
+        evenness: of its use.
+    """
+
+    __slots__ = ("evenness",)
+
+    def __init__(self, amount: float, cell_s: float, cells: int) -> None:
+        super().__init__(amount, cell_s, cells)
+        self.evenness = Evenness(amount, cell_s * max(1, cells - 1))
+
+    def charge(self, units: float, now: float) -> None:
+        super().charge(units, now)
+        self.evenness.count(units, now)
+
+    def owe(self, units: float, now: float) -> None:
+        super().owe(units, now)
+        self.evenness.count(units, now)
+
+    def refund(self, units: float, charged_at: float, now: float) -> None:
+        super().refund(units, charged_at, now)
+        self.evenness.count(-units, now)
+
+    def set_amount(self, amount: float, now: float) -> None:
+        super().set_amount(amount, now)
+        self.evenness.set_amount(amount, now)
+
+    def copy(self) -> Self:
+        made = super().copy()
+        made.evenness = self.evenness.copy()
+        return made
+
+    def _advance(self, now: float) -> None:
+        super()._advance(now)
+        if self._cells == 1:
+            self.evenness.begin()
 
 
 class DayMeter(WindowMeter):

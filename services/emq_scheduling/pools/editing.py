@@ -3,7 +3,8 @@
 - All: the fields of its struct in `emq_scheduling.model`, such as `weight=2`, `paused=true`, `longest_wait_s=5`. Lists
   have commas, "none" is no value.
 - Limits of a resource: `limits.requests=50` (if it has one limit of that name), `limits.requests/minute=50` (also a new
-  one), `limits.requests/minute=none` takes it away.
+  one), `limits.requests/minute=none` takes it away. Behind the amount may stand the kind, such as
+  `limits.requests/minute=600 bucket of 50` (`emq_scheduling.pools.kinds`).
 - Types that a resource takes: `takes=code,notice`; costs that differ there: `takes.code.tokens=20`.
 - Costs of a type: `costs.tokens=20`; `none` takes the cost away, and it counts 1 again.
 - Attributes of a resource: `attributes.url=https://sms.example`; `none` takes one away.
@@ -20,6 +21,7 @@ import msgspec
 from emq.runtime import documents, errors
 from emq.runtime.inputs import alike, shown
 from emq_scheduling.model import Limit, Period, Pool, Resource, TaskType, Tenant
+from emq_scheduling.pools import kinds
 
 What = Literal["resource", "type", "tenant"]
 
@@ -102,10 +104,11 @@ def _limits(limits: tuple[Limit, ...], which: str, text: str, place: str) -> tup
         raise errors.InvalidPool(f"{place}: limits.{name} does not name one limit; it has {has}; write NAME/PERIOD")
     if text.lower() == _NONE:
         return tuple(limit for limit in limits if limit not in there)
-    amount = _plain(float, f"limits.{which}", text, place)
-    if not there:
-        return (*limits, Limit(name, amount, typing.cast(Period, per)))
-    return tuple(Limit(each.name, amount, each.per) if each in there else each for each in limits)
+    written, _, kind = text.partition(" ")
+    amount = _plain(float, f"limits.{which}", written, place)
+    made = there[0] if there else Limit(name, amount, typing.cast(Period, per))
+    made = kinds.with_kind(msgspec.structs.replace(made, amount=amount), kind.strip(), f"{place}: limits.{which}")
+    return tuple(made if each in there else each for each in limits) if there else (*limits, made)
 
 
 def _cost(costs: dict[str, float], limit: str, key: str, text: str, place: str) -> dict[str, float]:

@@ -216,7 +216,7 @@ def _check_resource(pool: Pool, name: str, resource: Resource) -> None:
     seen = set[tuple[str, str]]()
     for limit in resource.limits:
         _check_label("limit", limit.name)
-        _number(f"amount of {shown(limit.name)} per {limit.per}", limit.amount)
+        _check_limit(limit)
         if (limit.name, limit.per) in seen:
             raise errors.InvalidPool(f"limit {shown(limit.name)} per {limit.per} is there twice; keep one")
         seen.add((limit.name, limit.per))
@@ -224,6 +224,23 @@ def _check_resource(pool: Pool, name: str, resource: Resource) -> None:
         _known("takes: type", kind, pool.types)
         for limit_name, units in costs.items():
             _number(f"cost of {shown(limit_name)} for {shown(kind)}", units)
+
+
+def _check_limit(limit: Limit) -> None:
+    what = f"{shown(limit.name)} per {limit.per.replace('_', ' ')}"
+    _number(f"amount of {what}", limit.amount)
+    if limit.kind is not None and limit.per == "in_flight":
+        raise errors.InvalidPool(f"limit {what}: kind {limit.kind!r} is for limits by time; leave it out")
+    if limit.burst is not None and limit.kind != "bucket":
+        raise errors.InvalidPool(
+            f"limit {what}: burst {limit.burst:g} is for buckets; leave it out, or give kind bucket"
+        )
+    if limit.burst is not None:
+        _number(f"burst of {what}", limit.burst, above=0)
+    if limit.zone is not None and (limit.per != "day" or limit.counts != "calendar"):
+        raise errors.InvalidPool(f"limit {what}: zone {shown(limit.zone)} is for days of the calendar; leave it out")
+    if limit.zone is not None:
+        check_zone(limit.zone)
 
 
 def _check_acyclic(pool: Pool, name: str) -> None:
@@ -273,13 +290,17 @@ def _check_costs(pool: Pool, name: str, kind: str) -> None:
         _known(f"takes {shown(kind)}: limit", limit_name, dict.fromkeys(limit.name for _, limit in limits))
     costs = pool.costs(kind, name)
     for owner, limit in limits:
-        most = most_of(pool, pool.resources[owner], limit)
+        most = limit.at_once(most_of(pool, pool.resources[owner], limit))
         if 0 < most < costs[limit.name]:
             whose = "" if owner == name else f" of {shown(owner)}"
+            cost = f"a task of type {shown(kind)} costs {costs[limit.name]:g} of {shown(limit.name)}"
+            if limit.burst is not None:
+                raise errors.InvalidPool(
+                    f"{cost}, but the burst{whose} is {most:g}, so none could start; raise the burst, or lower the cost"
+                )
             raise errors.InvalidPool(
-                f"a task of type {shown(kind)} costs {costs[limit.name]:g} of {shown(limit.name)}, but the limit"
-                f"{whose} is never above {most:g} per {limit.per.replace('_', ' ')}, so none could start; raise the "
-                "limit, lower the cost, or count over a longer period"
+                f"{cost}, but the limit{whose} is never above {most:g} per {limit.per.replace('_', ' ')}, so none "
+                "could start; raise the limit, lower the cost, or count over a longer period"
             )
 
 
@@ -298,14 +319,16 @@ def amounts_of(pool: Pool, resource: Resource, limit: Limit) -> list[float]:
 
 
 def most_on_able(pool: Pool, kind: str) -> list[tuple[tuple[str, float], ...]]:
-    """Return the largest amount of each limit, of the resource and its parents, by resource that takes the type.
+    """Return the most units of each limit that a task may cost, for each resource that takes the type.
 
-    Resources with the same amounts count once.
+    The limits of its parents are among them. Resources with the same amounts count once.
     """
     found: dict[tuple[tuple[str, float], ...], None] = {}
     for name in pool.able(kind):
         chain = pool.chain(name)
-        amounts = tuple((limit.name, most_of(pool, each, limit)) for each in chain for limit in each.limits)
+        amounts = tuple(
+            (limit.name, limit.at_once(most_of(pool, each, limit))) for each in chain for limit in each.limits
+        )
         found[amounts] = None
     return list(found)
 

@@ -4,165 +4,33 @@ This shares no code with `limits` and `accounts`, which decided about the starts
 each limit of its resource and of all parents, by the version of the pool under which it was charged, at the amount of
 its calendar at that moment:
 
-- *Periods.* Aligned seconds; any minute and any hour, to the microsecond, wherever it begins; days in the calendar's
-  zone. Counts the units that the task really used, up to its charge at the start.
+- *Rolling.* Any period of that length, to the microsecond, wherever it begins.
+- *Calendar.* Seconds, minutes and hours of the clock; days in the zone of the limit or of the resource's calendar.
+- *Buckets.* Refilled without steps from one start to the next.
+- These count the units that the task really used, up to its charge at the start.
 - *Debt.* Units beyond the charge count from the end of the attempt on: in the present period as far as there is room,
   then in the next ones. While some are left, nothing may start.
 - *In flight.* Units of the attempts that have started and not ended.
 
-If the records do not show when exactly an amount changed, the larger one counts for the debt.
+If the records do not show when exactly an amount changed, the larger one counts for the debt, and for what comes into
+a bucket. A limit that changes its kind begins again with nothing.
 """
 
 from __future__ import annotations
 
 import datetime
 import heapq
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-import msgspec
-
 from emq_scheduling.model import DEFAULT_COST, Limit, Pool
 from emq_scheduling.pools import hours as weekly
 from emq_scheduling.pools import rules
+from emq_scheduling.records.counts import FlightCount, Key, LimitProof, PeriodCount, count_of
 from emq_scheduling.records.records import Attempt
 
-SLACK = 1e-6
-"""Part of an amount, of 1 if that is more, by which sums of fractions may differ from those of the meters."""
-
-_CELLS = {"second": (1_000_000, 1), "minute": (1, 60_000_000), "hour": (1, 3_600_000_000)}
-"""Length of a cell in microseconds, and the cells that count together."""
-
-Key = tuple[str, str, str]
-"""Resource, name of the limit, period."""
-
-
-class LimitProof(msgspec.Struct):
-    """The result for one limit.
-
-    Attributes:
-        starts: that were charged to it.
-        units: really used, by the tasks that have ended; charged, by the others.
-        peak: most units that counted at a start, compared with the amount that held then.
-        amount: the one that held at the peak.
-        most_debt: most units beyond their charges that waited for a later period.
-        over_s: seconds in which something started above the limit.
-        first_over_us: the first such start; 0 for none.
-    """
-
-    resource: str
-    limit: str
-    per: str
-    starts: int = 0
-    units: float = 0.0
-    peak: float = 0.0
-    amount: float = 0.0
-    most_debt: float = 0.0
-    over_s: int = 0
-    first_over_us: int = 0
-
-
-class _Count:
-    """Counts one limit: in cells of a period, or in flight."""
-
-    def __init__(self, key: Key, zone: str) -> None:
-        self.told = LimitProof(*key)
-        self.zone = zone
-        self.held = 0.0  # in flight
-        self.debt = 0.0
-        self.most = 0.0  # the largest amount since the last look
-        self._cells: deque[list[float]] = deque()
-        self._total = 0.0
-        self._last_over_s = -1
-
-    def advance(self, now_us: int) -> None:
-        """Go to a time; pay debt in the cells before it, as far as the largest amount has room."""
-        cell, amount = self._cell(now_us), self.most
-        while self.debt > 0 and self._cells and self._cells[-1][0] < cell:
-            before = self.debt
-            following = int(self._cells[0][0]) + self._width if self._total >= amount else int(self._cells[-1][0]) + 1
-            self._forget(min(following, cell))
-            self._pay(min(following, cell), amount)
-            if following >= cell or (self.debt == before and not self._cells):
-                break
-        self._forget(cell)
-        self._pay(cell, amount)
-
-    def start(self, now_us: int, units: float, amount: float) -> None:
-        """Count a start, and whether it had room."""
-        told = self.told
-        told.starts += 1
-        told.units += units
-        if told.per == "in_flight":
-            self.held += units
-            used = self.held
-        else:
-            self._add(self._cell(now_us), units)
-            used = self._total + self.debt
-        if units <= 0:  # what costs nothing may always start
-            return
-        if used * max(told.amount, 1e-12) > told.peak * max(amount, 1e-12) or not told.peak:
-            told.peak, told.amount = used, amount
-        if used > amount + SLACK * max(1.0, amount):
-            told.first_over_us = told.first_over_us or now_us
-            if now_us // 1_000_000 != self._last_over_s:
-                self._last_over_s = now_us // 1_000_000
-                told.over_s += 1
-
-    def raise_to(self, amount: float, at_us: int) -> None:
-        """Let debt be paid up to a larger amount from a time on; a smaller one changes nothing yet."""
-        if amount > self.most:
-            if self.debt > 0:
-                self.advance(at_us)
-            self.most = amount
-            if self.debt > 0:
-                self._pay(self._cell(at_us), amount)
-
-    def owe(self, now_us: int, units: float) -> None:
-        """Count units beyond what a task was charged."""
-        self.advance(now_us)
-        self.told.units += units
-        self.debt += units
-        self._pay(self._cell(now_us), self.most)
-        self.told.most_debt = max(self.told.most_debt, self.debt)
-
-    def move_to(self, zone: str, now_us: int) -> None:
-        """Count days in another zone; the use of the present day counts in that zone's present day."""
-        used, self.zone = self._total, zone
-        self._cells.clear()
-        self._total = 0.0
-        if used:
-            self._add(self._cell(now_us), used)
-
-    @property
-    def _width(self) -> int:
-        return _CELLS[self.told.per][1] if self.told.per in _CELLS else 1
-
-    def _cell(self, now_us: int) -> int:
-        if self.told.per in _CELLS:
-            return now_us // _CELLS[self.told.per][0]
-        return datetime.datetime.fromtimestamp(now_us / 1e6, ZoneInfo(self.zone)).toordinal()
-
-    def _add(self, cell: int, units: float) -> None:
-        if self._cells and self._cells[-1][0] >= cell:
-            self._cells[-1][1] += units
-        else:
-            self._cells.append([cell, units])
-        self._total += units
-
-    def _pay(self, cell: int, amount: float) -> None:
-        if self.debt > 0 and amount > self._total:
-            paid = min(self.debt, amount - self._total)
-            self.debt -= paid
-            self._add(cell, paid)
-
-    def _forget(self, cell: int) -> None:
-        while self._cells and self._cells[0][0] <= cell - self._width:
-            self._total -= self._cells.popleft()[1]
-        if not self._cells:
-            self._total = 0.0  # leave no rounding behind
+__all__ = ["LimitProof", "Recount"]
 
 
 class _Charged(NamedTuple):
@@ -185,8 +53,8 @@ class _Running(NamedTuple):
     """
 
     row: Attempt
-    counts: Sequence[_Count]
-    held: Sequence[_Count]
+    counts: Sequence[PeriodCount]
+    held: Sequence[FlightCount]
 
 
 class Recount:
@@ -204,8 +72,9 @@ class Recount:
         self._versions = versions
         self._version = 0
         self._at_us = 0  # the last start
-        self._counts: dict[Key, _Count] = {}
-        self._gone: list[_Count] = []
+        self._counts: dict[Key, PeriodCount] = {}
+        self._flights: dict[Key, FlightCount] = {}
+        self._gone: list[PeriodCount | FlightCount] = []
         self._chains: dict[str, Sequence[_Charged]] = {}
         self._running: dict[int, _Running] = {}
         self._ends: list[tuple[int, int]] = []
@@ -233,20 +102,20 @@ class Recount:
         """Return the results, limit by limit, those of one resource together."""
         self._end_until(1 << 62)
         found: dict[Key, LimitProof] = {}
-        for count in (*self._gone, *self._counts.values()):
+        for count in (*self._gone, *self._counts.values(), *self._flights.values()):
             told, key = count.told, (count.told.resource, count.told.limit, count.told.per)
             found[key] = told if key not in found else _joined(found[key], told)
         return [found[key] for key in sorted(found)]
 
     def _start(self, pool: Pool, row: Attempt) -> None:
-        counts: list[_Count] = []
-        held: list[_Count] = []
+        counts: list[PeriodCount] = []
+        held: list[FlightCount] = []
         for owner, limit, most in self._chain(pool, row.resource):
-            count = self._count(pool, owner, limit)
+            count: PeriodCount | FlightCount
             if limit.per == "in_flight":
-                held.append(count)
+                held.append(count := self._flight(owner, limit))
             else:
-                counts.append(count)
+                counts.append(count := self._count(pool, owner, limit))
                 count.most = max(count.most, most)
                 count.advance(row.started_us)
                 count.most = most
@@ -259,8 +128,8 @@ class Recount:
         while self._ends and self._ends[0][0] <= now_us:
             ended_us, number = heapq.heappop(self._ends)
             row, counts, held = self._running.pop(number)
-            for count in held:
-                count.held -= _at_start(row, count.told.limit)
+            for flight in held:
+                flight.held -= _at_start(row, flight.told.limit)
             for count in counts if row.actual else ():
                 name = count.told.limit
                 charged = row.costs.get(name, DEFAULT_COST)
@@ -275,13 +144,14 @@ class Recount:
         there: dict[Key, Limit] = {
             (name, limit.name, limit.per): limit for name, each in pool.resources.items() for limit in each.limits
         }
-        for key in [key for key in self._counts if key not in there]:
-            self._gone.append(self._counts.pop(key))
-        for key, count in self._counts.items():
-            owner, _, per = key
-            count.raise_to(rules.most_of(pool, pool.resources[owner], there[key]), self._at_us)
-            if per == "day" and (zone := _zone(pool, owner)) != count.zone:
-                count.move_to(zone, now_us)
+        self._gone += [self._flights.pop(key) for key in self._flights.keys() - there.keys()]
+        for key, count in list(self._counts.items()):
+            limit = there.get(key)
+            if limit is None or limit.counts != count.told.kind:
+                self._gone.append(self._counts.pop(key))
+                continue
+            count.follow(limit, _zone(pool, key[0], limit), now_us)
+            count.raise_to(rules.most_of(pool, pool.resources[key[0]], limit), self._at_us)
         for number, running in self._running.items():
             if running.row.resource in pool.resources:
                 self._running[number] = self._rebound(pool, running)
@@ -292,7 +162,7 @@ class Recount:
         for count in running.held:
             count.held -= _at_start(row, count.told.limit)
         chain = self._chain(pool, row.resource)
-        held = [self._count(pool, owner, limit) for owner, limit, _ in chain if limit.per == "in_flight"]
+        held = [self._flight(owner, limit) for owner, limit, _ in chain if limit.per == "in_flight"]
         for count in held:
             count.held += _at_start(row, count.told.limit)
         return running._replace(held=held)
@@ -306,11 +176,18 @@ class Recount:
             found = self._chains[resource] = list(_limits(pool, resource))
         return found
 
-    def _count(self, pool: Pool, owner: str, limit: Limit) -> _Count:
+    def _count(self, pool: Pool, owner: str, limit: Limit) -> PeriodCount:
         key = (owner, limit.name, limit.per)
         found = self._counts.get(key)
         if found is None:
-            found = self._counts[key] = _Count(key, _zone(pool, owner))
+            found = self._counts[key] = count_of(key, limit, _zone(pool, owner, limit))
+        return found
+
+    def _flight(self, owner: str, limit: Limit) -> FlightCount:
+        key = (owner, limit.name, limit.per)
+        found = self._flights.get(key)
+        if found is None:
+            found = self._flights[key] = FlightCount(key, limit)
         return found
 
     def _amount(self, pool: Pool, owner: str, limit: Limit, now_us: int) -> float:
@@ -340,7 +217,9 @@ def _limits(pool: Pool, resource: str) -> Iterable[_Charged]:
         at = pool.resources[at].parent
 
 
-def _zone(pool: Pool, resource: str) -> str:
+def _zone(pool: Pool, resource: str, limit: Limit) -> str:
+    if limit.zone is not None:
+        return limit.zone
     calendar = pool.resources[resource].calendar
     return "UTC" if calendar is None else pool.calendars[calendar].zone
 
@@ -363,4 +242,5 @@ def _joined(one: LimitProof, other: LimitProof) -> LimitProof:
         *(one.resource, one.limit, one.per, one.starts + other.starts, one.units + other.units, high.peak, high.amount),
         *(max(one.most_debt, other.most_debt), one.over_s + other.over_s),
         min(filter(None, (one.first_over_us, other.first_over_us)), default=0),
+        other.kind,
     )

@@ -105,7 +105,9 @@ class LimitView(msgspec.Struct, frozen=True, omit_defaults=True):
         amount: units that hold now, by calendar and health.
         configured: units as the pool has them, without calendar and health.
         used: units in the present period; of a second, those of the second before if they were more. Above the amount
-            if tasks cost more than was estimated.
+            if tasks cost more than was estimated. Of a bucket, the part of its burst that is missing, of the amount.
+        kind: how the period counts; empty in flight.
+        burst: of a bucket that has one of its own.
     """
 
     name: str
@@ -113,6 +115,8 @@ class LimitView(msgspec.Struct, frozen=True, omit_defaults=True):
     amount: float
     configured: float
     used: float = 0.0
+    kind: str = ""
+    burst: float | None = None
 
 
 class ResourceView(msgspec.Struct, frozen=True, omit_defaults=True):

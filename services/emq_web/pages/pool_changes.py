@@ -26,7 +26,7 @@ MOST = 1e12
 async def ask_limit(pool: str, screen: AdminView, resource: str = "", limit: str = "", amount: str = "") -> Response:
     found = (await screen.desk.catalog.get(pool)).pool
     before = _limit(_resource(found, resource), resource, limit)
-    unit = f"{before.name} {PERIODS[before.per]}"
+    unit = f"{before.name} {PERIODS[before.per]}{before.note}"
     lines, wrong, after = [f"Now: at most {number(before.amount)} {unit}."], "", None
     if above := _above(found, resource, before.name):
         lines.append(f"The limits of {above} hold, too.")

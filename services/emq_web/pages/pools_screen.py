@@ -159,7 +159,7 @@ def of(stored: Stored, snapshot: Snapshot | None, now: float, start: int = 0) ->
 
 def _limit(limit: Limit, view: LimitView | None) -> LimitRow:
     amount, used = (limit.amount, None) if view is None else (view.amount, view.used)
-    return LimitRow(limit_key(limit), limit.name, PERIODS[limit.per], amount, limit.amount, used)
+    return LimitRow(limit_key(limit), limit.name, PERIODS[limit.per] + limit.note, amount, limit.amount, used)
 
 
 def _binding(text: str) -> str:
@@ -194,7 +194,9 @@ class Choice(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        return f"{self.resource}: {number(self.limit.amount)} {self.limit.name} {PERIODS[self.limit.per]}"
+        return (
+            f"{self.resource}: {number(self.limit.amount)} {self.limit.name} {PERIODS[self.limit.per]}{self.limit.note}"
+        )
 
 
 def choices(pool: Pool, most: int) -> Sequence[Choice]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from emq_scheduling.choice.keeping import MOST_OF_DAY, RELEASE, Keeping
+from emq_scheduling.choice.keeping import Keeping
+from emq_scheduling.choice.spreads import MOST_OF_DAY, RELEASE
 from emq_scheduling.limits.accounts import Accounts
-from emq_scheduling.model import Limit, Period, Pool, Resource, TaskType
+from emq_scheduling.model import PERIODS_S, Limit, Period, Pool, Resource, TaskType
 
 EACH = {"requests": 1.0}
 NOON = 1_700_049_600.0  # 12:00 UTC
 
 
-def keeping(amount: float, per: Period, now: float, **levels: int) -> Keeping:
+def keeping(amount: float, per: Period, now: float, limit: Limit | None = None, **levels: int) -> Keeping:
     types = {name: TaskType(priority=level) for name, level in levels.items()}
-    resource = Resource(limits=(Limit("requests", amount, per),), takes={name: {} for name in types})
+    resource = Resource(limits=(limit or Limit("requests", amount, per),), takes={name: {} for name in types})
     pool = Pool("p", resources={"r": resource}, types=types)
     return Keeping(pool, Accounts(pool, now), now)
 
@@ -47,11 +48,43 @@ def test_what_is_used_at_the_end_of_a_second_is_no_debt_in_the_next() -> None:
     assert sum(use(keep, 2, 1001.0 + step / 50) for step in range(10)) > 150
 
 
-def test_a_minute_is_shared_only_where_the_urgent_came_lately() -> None:
-    assert use(keeping(60, "minute", 1000.0, code=0, offer=2), 2, 1000.0) == 60
-    keep = keeping(60, "minute", 1000.0, code=0, offer=2)
-    assert use(keep, 0, 1000.0, most=6) == 6
-    assert use(keep, 2, 1001.0) <= 2, "spread over the minute"
+@pytest.mark.parametrize("per", ["minute", "hour"])
+def test_the_less_urgent_get_a_minute_and_an_hour_evenly_even_if_nobody_urgent_has_come(per: Period) -> None:
+    keep = keeping(600, per, 1000.0, code=0, offer=2)
+    assert use(keep, 2, 1000.0) <= 6, "the burst of half a second"
+    period_s = int(PERIODS_S[per])
+    used = [use(keep, 2, 1000.0 + tenth * period_s / 600) for tenth in range(1, 601)]
+    assert max(used) <= 2
+    assert sum(used) >= 585
+    assert use(keep, 0, 1000.0 + period_s) >= 6, "a hundredth is left to the urgent"
+
+
+def test_what_the_urgent_use_is_part_of_the_even_rate() -> None:
+    keep = keeping(600, "minute", 1000.0, code=0, offer=2)
+    assert use(keep, 0, 1000.0, most=300) == 300
+    assert use(keep, 2, 1029.4) == 0
+    assert use(keep, 2, 1029.6) > 0
+
+
+def test_units_that_are_given_back_may_be_used_again() -> None:
+    keep = keeping(600, "minute", 1000.0, code=0, offer=2)
+    used = 0
+    for quarter in range(480):
+        now = 1000.0 + quarter / 4
+        while keep.fits("r", {"requests": 6.0}, now, 2):
+            keep.charge("r", {"requests": 6.0}, now, 2).end(now, {"requests": 2.0})
+            used += 2
+    assert used >= 0.97 * 1200
+
+
+def test_a_single_level_uses_a_minute_at_once() -> None:
+    assert use(keeping(60, "minute", 1000.0, offer=2), 2, 1000.0) == 60
+
+
+def test_of_a_bucket_the_less_urgent_leave_a_hundredth() -> None:
+    keep = keeping(600, "minute", 1000.0, Limit("requests", 600, "minute", "bucket", 200), code=0, offer=2)
+    assert use(keep, 2, 1000.0) == 198
+    assert use(keep, 0, 1000.0) == 2
 
 
 @pytest.mark.parametrize("burst", [5, 500])

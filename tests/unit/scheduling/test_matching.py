@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from emq_scheduling.choice.keeping import RELEASE
 from emq_scheduling.choice.matching import Start
+from emq_scheduling.choice.spreads import RELEASE
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.model import Limit, Pool, Resource, TaskType, Tenant
 from support.matching_bench import Bench
@@ -179,7 +179,7 @@ def test_a_near_deadline_goes_before_other_tenants_and_may_raise_the_priority() 
 
 def test_small_tasks_use_a_gap_and_do_not_delay_the_large_one() -> None:
     resource = Resource(limits=(Limit("units", 10, "minute"),), takes={"large": {"units": 8}, "small": {"units": 1}})
-    pool = Pool("p", resources={"r": resource}, types={"large": TaskType(priority=0), "small": TaskType(priority=1)})
+    pool = Pool("p", resources={"r": resource}, types={"large": TaskType(priority=0), "small": TaskType(priority=0)})
     bench = Bench(pool)
     bench.add("small", 4)
     assert types_of(bench.run()) == ["small"] * 4

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from emq_scheduling.limits.accounts import Accounts, Charge
@@ -258,13 +259,20 @@ def test_a_start_too_many_is_found(seed: int) -> None:
 def _random_pool(random_: random.Random) -> Pool:
     def some(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
         return tuple(
-            Limit(each.name, each.amount * random_.choice((0.5, 1, 2)), each.per)
+            _of_some_kind(random_, Limit(each.name, each.amount * random_.choice((0.5, 1, 2)), each.per))
             for each in limits
             if random_.random() < 0.8
         )
 
     child = Resource("acme", some(OWN), {"code": {}})
     return pool(Limit("n", 9, "second"), *some(OWN[2:]), parent=some(SHARED), acme_2=child, acme_3=child)
+
+
+def _of_some_kind(random_: random.Random, limit: Limit) -> Limit:
+    kind = None if limit.per == "in_flight" else random_.choice((None, "rolling", "calendar", "bucket"))
+    burst = limit.amount * random_.choice((0.3, 1.5)) if kind == "bucket" and random_.random() < 0.5 else None
+    zone = "Asia/Kolkata" if limit.per == "day" and kind == "calendar" else None
+    return msgspec.structs.replace(limit, kind=kind, burst=burst, zone=zone)
 
 
 def _crowd(random_: random.Random, versions: dict[int, Pool], accounts: Accounts) -> list[Attempt]:

@@ -1,0 +1,114 @@
+"""The meter of a limit that is a bucket: it refills at a rate, and unused units pile up to a burst."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from emq.quota.bucket import Bucket
+from emq_scheduling.limits.meter import PeriodMeter
+from emq_scheduling.limits.windows import MOST_BACK_S
+
+
+class BucketMeter(PeriodMeter):
+    """Counts what is missing from a bucket of `burst` units, which `amount` units refill in each period. Begins full.
+
+    Args:
+        burst: most units at once; None for the amount.
+    """
+
+    __slots__ = ("_bucket", "_burst", "_period_s")
+
+    def __init__(self, amount: float, period_s: float, burst: float | None) -> None:
+        super().__init__(amount)
+        self._period_s = period_s
+        self._burst = burst
+        most = amount if burst is None else burst
+        self._bucket = Bucket(amount / period_s, most, most, -math.inf)
+
+    @property
+    def most(self) -> float:
+        """Units that the full bucket holds."""
+        return self._bucket.most
+
+    @property
+    def debt(self) -> float:
+        """Units that were used beyond what the bucket held."""
+        return max(0.0, -self._bucket.left)
+
+    def fits(self, units: float, now: float) -> bool:
+        return units <= 0 or units <= self._left(now) + self.slack
+
+    def charge(self, units: float, now: float) -> None:
+        self._left(now)
+        self._bucket.take(units)
+
+    def owe(self, units: float, now: float) -> None:
+        self.charge(units, now)
+
+    def refund(self, units: float, charged_at: float, now: float) -> None:
+        self.charge(-units, now)
+
+    def used(self, now: float) -> float:
+        return self.most - self._left(now)
+
+    def used_lately(self, now: float) -> float:
+        """Return the missing units to be shown beside the amount: all of it where the bucket is empty."""
+        return self.amount * self.used(now) / self.most if self.most > 0 else 0.0
+
+    def room(self, now: float) -> float:
+        return max(0.0, self._left(now))
+
+    def next_at(self, units: float, now: float, after: float = 0.0) -> float:
+        if units <= 0:
+            return now
+        missing = units + after - self._left(now) - self.slack
+        if missing <= 0:
+            return max(now, self._bucket.filled_at) if missing + self.slack > 0 else now
+        if units > self.most + self.slack or self._bucket.rate <= 0:
+            return math.inf
+        since = self._bucket.filled_at
+        at = since + missing / self._bucket.rate
+        while (at - since) * self._bucket.rate < missing:  # the sum was rounded down
+            at = math.nextafter(at, math.inf)
+        return at
+
+    def set_amount(self, amount: float, now: float) -> None:
+        super().set_amount(amount, now)
+        self._follow(now)
+
+    def set_burst(self, burst: float | None, now: float) -> None:
+        """Hold another number of units; what is more than that is lost."""
+        self._burst = burst
+        self._follow(now)
+
+    def held(self, now: float, at_once: int = 1) -> list[tuple[float, float]]:
+        missing = min(self.most, self.used(now))
+        if missing <= 0:
+            return []
+        rate = self._bucket.rate
+        return [(now + missing / rate if rate > 0 else now + self._period_s, missing)]
+
+    def room_by(self, later: float, now: float) -> float:
+        return max(0.0, min(self.most, self._left(now) + (later - now) * self._bucket.rate))
+
+    def restore(self, held: list[tuple[float, float]], debt: float, at: float, now: float) -> None:
+        missing = sum(units for _, units in held) + debt
+        came = max(0.0, now - at) * self._bucket.rate
+        self.charge(max(0.0, missing - came), now)
+
+    def copy(self) -> Self:
+        made = type(self)(self.amount, self._period_s, self._burst)
+        bucket = self._bucket
+        made._bucket = Bucket(bucket.rate, bucket.most, bucket.left, bucket.filled_at)
+        return made
+
+    def _follow(self, now: float) -> None:
+        self._left(now)
+        self._bucket.follow(self.amount / self._period_s, self.amount if self._burst is None else self._burst, now)
+
+    def _left(self, now: float) -> float:
+        bucket = self._bucket
+        if now < bucket.filled_at - MOST_BACK_S or bucket.filled_at == -math.inf:
+            bucket.filled_at = now  # the clock was put back, or this is the first look
+        return bucket.fill(now)

@@ -1,0 +1,245 @@
+"""Counts the use of one limit again, by no code of `emq_scheduling.limits`; see `emq_scheduling.records.proof`."""
+
+from __future__ import annotations
+
+import abc
+import datetime
+import math
+from collections import deque
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from emq_scheduling.model import PERIODS_S, Kind, Limit
+
+SLACK = 1e-6
+"""Part of an amount, of 1 if that is more, by which sums of fractions may differ from those of the meters."""
+
+Key = tuple[str, str, str]
+"""Resource, name of the limit, period."""
+
+
+class LimitProof(msgspec.Struct):
+    """The result for one limit.
+
+    Attributes:
+        starts: that were charged to it.
+        units: really used, by the tasks that have ended; charged, by the others.
+        peak: most units that counted at a start, compared with the amount that held then; of a bucket, most units that
+            were missing from it.
+        amount: the one that held at the peak; of a bucket, its burst.
+        most_debt: most units beyond their charges that waited for a later period.
+        over_s: seconds in which something started above the limit.
+        first_over_us: the first such start; 0 for none.
+        kind: how its period counts; None in flight.
+    """
+
+    resource: str
+    limit: str
+    per: str
+    starts: int = 0
+    units: float = 0.0
+    peak: float = 0.0
+    amount: float = 0.0
+    most_debt: float = 0.0
+    over_s: int = 0
+    first_over_us: int = 0
+    kind: Kind | None = None
+
+
+class Count(abc.ABC):
+    """Counts one limit.
+
+    Attributes:
+        told: the result.
+        most: the largest amount since the last look.
+    """
+
+    def __init__(self, key: Key, limit: Limit) -> None:
+        self.told = LimitProof(*key, kind=limit.counts)
+        self.most = 0.0
+        self._last_over_s = -1
+
+    def start(self, now_us: int, units: float, amount: float) -> None:
+        """Count a start, and whether it had room."""
+        told = self.told
+        told.starts += 1
+        told.units += units
+        used, amount = self._used(now_us, units, amount)
+        if units <= 0:  # what costs nothing may always start
+            return
+        if used * max(told.amount, 1e-12) > told.peak * max(amount, 1e-12) or not told.peak:
+            told.peak, told.amount = used, amount
+        if used > amount + SLACK * max(1.0, amount):
+            told.first_over_us = told.first_over_us or now_us
+            if now_us // 1_000_000 != self._last_over_s:
+                self._last_over_s = now_us // 1_000_000
+                told.over_s += 1
+
+    @abc.abstractmethod
+    def _used(self, now_us: int, units: float, amount: float) -> tuple[float, float]:
+        """Count units; return all that count now, and the most that may."""
+
+
+class FlightCount(Count):
+    """Units in flight.
+
+    Attributes:
+        held: now.
+    """
+
+    held = 0.0
+
+    def _used(self, now_us: int, units: float, amount: float) -> tuple[float, float]:
+        self.held += units
+        return self.held, amount
+
+
+class PeriodCount(Count):
+    """A limit by time.
+
+    Attributes:
+        debt: units beyond their charges that no period has counted yet.
+    """
+
+    def __init__(self, key: Key, limit: Limit, zone: str) -> None:
+        super().__init__(key, limit)
+        self.zone = zone
+
+    def follow(self, limit: Limit, zone: str, now_us: int) -> None:
+        """Take over the limit in a changed pool; its amount comes by `raise_to` and at each start."""
+
+    @abc.abstractmethod
+    def advance(self, now_us: int) -> None:
+        """Go to a time, with the largest amount since the last one."""
+
+    @abc.abstractmethod
+    def raise_to(self, amount: float, at_us: int) -> None:
+        """Count by a larger amount from a time on; a smaller one changes nothing yet."""
+
+    def owe(self, now_us: int, units: float) -> None:
+        """Count units beyond what a task was charged."""
+        self.advance(now_us)
+        self.told.units += units
+        self.told.most_debt = max(self.told.most_debt, self._owed(now_us, units))
+
+    @abc.abstractmethod
+    def _owed(self, now_us: int, units: float) -> float:
+        """Count such units; return the debt."""
+
+
+class CellCount(PeriodCount):
+    """Rolling periods, to the microsecond, or those of the calendar."""
+
+    def __init__(self, key: Key, limit: Limit, zone: str) -> None:
+        super().__init__(key, limit, zone)
+        self.debt = 0.0
+        self._period_us = int(PERIODS_S[limit.per] * 1_000_000)
+        self._is_day = limit.counts == "calendar" and limit.per == "day"
+        self._width = self._period_us if limit.counts == "rolling" else 1  # cells that count together
+        self._cells: deque[list[float]] = deque()
+        self._total = 0.0
+
+    def follow(self, limit: Limit, zone: str, now_us: int) -> None:
+        """See the base. The use of the present day counts in another zone's present day."""
+        if self._is_day and zone != self.zone:
+            used, self.zone = self._total, zone
+            self._cells.clear()
+            self._total = 0.0
+            if used:
+                self._add(self._cell(now_us), used)
+
+    def advance(self, now_us: int) -> None:
+        """See the base. Pays debt in the cells before, as far as the largest amount has room."""
+        cell, amount = self._cell(now_us), self.most
+        while self.debt > 0 and self._cells and self._cells[-1][0] < cell:
+            before = self.debt
+            following = int(self._cells[0][0]) + self._width if self._total >= amount else int(self._cells[-1][0]) + 1
+            self._forget(min(following, cell))
+            self._pay(min(following, cell), amount)
+            if following >= cell or (self.debt == before and not self._cells):
+                break
+        self._forget(cell)
+        self._pay(cell, amount)
+
+    def raise_to(self, amount: float, at_us: int) -> None:
+        if amount > self.most:
+            if self.debt > 0:
+                self.advance(at_us)
+            self.most = amount
+            if self.debt > 0:
+                self._pay(self._cell(at_us), amount)
+
+    def _used(self, now_us: int, units: float, amount: float) -> tuple[float, float]:
+        self._add(self._cell(now_us), units)
+        return self._total + self.debt, amount
+
+    def _owed(self, now_us: int, units: float) -> float:
+        self.debt += units
+        self._pay(self._cell(now_us), self.most)
+        return self.debt
+
+    def _cell(self, now_us: int) -> int:
+        if self._is_day:
+            return datetime.datetime.fromtimestamp(now_us / 1e6, ZoneInfo(self.zone)).toordinal()
+        return now_us if self._width > 1 else now_us // self._period_us
+
+    def _add(self, cell: int, units: float) -> None:
+        if self._cells and self._cells[-1][0] >= cell:
+            self._cells[-1][1] += units
+        else:
+            self._cells.append([cell, units])
+        self._total += units
+
+    def _pay(self, cell: int, amount: float) -> None:
+        if self.debt > 0 and amount > self._total:
+            paid = min(self.debt, amount - self._total)
+            self.debt -= paid
+            self._add(cell, paid)
+
+    def _forget(self, cell: int) -> None:
+        while self._cells and self._cells[0][0] <= cell - self._width:
+            self._total -= self._cells.popleft()[1]
+        if not self._cells:
+            self._total = 0.0  # leave no rounding behind
+
+
+class BucketCount(PeriodCount):
+    """A bucket, full at the beginning. It refills by the largest amount that the records allow."""
+
+    def __init__(self, key: Key, limit: Limit, zone: str) -> None:
+        super().__init__(key, limit, zone)
+        self._burst = limit.burst
+        self._period_us = PERIODS_S[limit.per] * 1e6
+        self._left = math.inf
+        self._at_us = 0
+
+    def follow(self, limit: Limit, zone: str, now_us: int) -> None:
+        self._burst = limit.burst
+
+    def advance(self, now_us: int) -> None:
+        came = max(0, now_us - self._at_us) * self.most / self._period_us
+        self._left = min(self._left + came, self._full)
+        self._at_us = max(self._at_us, now_us)
+
+    def raise_to(self, amount: float, at_us: int) -> None:
+        if amount > self.most:
+            self.advance(at_us)
+            self.most = amount
+
+    @property
+    def _full(self) -> float:
+        return self.most if self._burst is None else self._burst
+
+    def _used(self, now_us: int, units: float, amount: float) -> tuple[float, float]:
+        self._left -= units
+        return self._full - self._left, self._full
+
+    def _owed(self, now_us: int, units: float) -> float:
+        self._left -= units
+        return max(0.0, -self._left)
+
+
+def count_of(key: Key, limit: Limit, zone: str) -> PeriodCount:
+    """Return the count of a limit by time, at nothing."""
+    return (BucketCount if limit.counts == "bucket" else CellCount)(key, limit, zone)
