@@ -2,14 +2,14 @@
 
 `--flood`: waits of an urgent type with and without a flood of another. `--failure`: a quarter of the resources fail and
 return. `--tenants`: 200 tenants with weights from 1 to 10 on one resource. `--costs`: tenants whose tasks cost 1 to
-3,000 units.
+3,000 units. `--windows`: chats beside a batch under limits of a minute and of an hour.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from bench.scheduling import backlog, costs, failure, flood, tenants
+from bench.scheduling import backlog, costs, failure, flood, tenants, windows
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage
 
@@ -17,6 +17,7 @@ FLOODED = 10
 FAILURE_S = 20.0
 TENANTS, TENANTS_RATE, TENANTS_S = 200, 1_000.0, 10
 COSTS_S = 30
+WINDOWS_S = 190
 
 
 async def run(stage: Stage, *, resources: int, seconds: int, rounds: int, **chosen: bool) -> dict[str, Any]:
@@ -28,6 +29,8 @@ async def run(stage: Stage, *, resources: int, seconds: int, rounds: int, **chos
         return await tenants.run(stage, tenants=TENANTS, rate=TENANTS_RATE, seconds=TENANTS_S)
     if chosen["costs"]:
         return await costs.run(stage, seconds=COSTS_S)
+    if chosen["windows"]:
+        return await windows.run(stage, seconds=WINDOWS_S)
     return await backlog.run(stage, resources=resources, seconds=seconds)
 
 
@@ -41,6 +44,7 @@ BENCHMARK = Benchmark(
         ("failure", False, "a quarter of the resources fail and return"),
         ("tenants", False, "tenants of different weights on one resource"),
         ("costs", False, "tenants of different weights whose tasks cost 1 to 3,000 units"),
+        ("windows", False, "chats beside a batch under limits of a minute and of an hour"),
     ),
     figures=(
         Figure("utilisation", ">=", 0.98),
@@ -53,5 +57,7 @@ BENCHMARK = Benchmark(
         Figure("share_error", "<=", 0.02),
         Figure("quiet_p99_ratio", "<=", 1.2),
         Figure("use_percent", ">=", 97.0),
+        Figure("urgent_p99_s", "<", 1.0),
+        Figure("urgent_first_s", "<", 1.0),
     ),
 )

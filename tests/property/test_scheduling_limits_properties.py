@@ -13,18 +13,28 @@ from hypothesis import strategies as st
 
 from emq_scheduling.limits.accounts import Accounts, Charge
 from emq_scheduling.limits.limits import Meter, WindowMeter, meter_of
-from emq_scheduling.model import Calendar, Hours, Limit, Period, Pool, Resource
+from emq_scheduling.model import KINDS, PERIODS_S, Calendar, Hours, Kind, Limit, Period, Pool, Resource
 
-CELLS: dict[Period, tuple[int, int]] = {"second": (1, 1), "minute": (1, 61), "hour": (60, 61), "day": (86_400, 1)}
-"""Seconds of a cell, and cells in a window, of each period in UTC."""
+Counted = tuple[Period, Kind]
+"""A period, and how it counts."""
 
-PERIODS_MS: dict[Period, int] = {"minute": 60_000, "hour": 3_600_000}
-"""Periods of which each is within the amount, wherever it begins."""
+CELLS: dict[Counted, tuple[float, int]] = {
+    ("second", "calendar"): (1, 1),
+    ("second", "rolling"): (1 / 64, 65),
+    ("minute", "calendar"): (60, 1),
+    ("minute", "rolling"): (1, 61),
+    ("hour", "calendar"): (3_600, 1),
+    ("hour", "rolling"): (60, 61),
+    ("day", "calendar"): (86_400, 1),
+    ("day", "rolling"): (1_440, 61),
+}
+"""Seconds of a cell, and cells in a window, in UTC."""
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A busy machine is no failure."""
 
-periods = st.sampled_from(["second", "minute", "hour", "day"])
+lengths: st.SearchStrategy[Period] = st.sampled_from(["second", "minute", "hour", "day"])
+periods = st.sampled_from(sorted(CELLS))
 gaps_ms = st.one_of(st.integers(0, 300), st.integers(0, 90_000), st.integers(0, 200_000_000))
 steps = st.lists(st.tuples(gaps_ms, st.integers(1, 12)), min_size=1, max_size=60)
 
@@ -32,7 +42,7 @@ steps = st.lists(st.tuples(gaps_ms, st.integers(1, 12)), min_size=1, max_size=60
 class Model:
     """A window recounted in exact fractions, cell by cell, with debt paid before anything starts."""
 
-    def __init__(self, amount: int, per: Period) -> None:
+    def __init__(self, amount: int, per: Counted) -> None:
         self.amount = amount
         self.cell_s, self.n = CELLS[per]
         self.held: dict[int, Fraction] = defaultdict(Fraction)
@@ -64,12 +74,12 @@ class Model:
 @patient
 @given(periods, st.integers(1, 20), st.lists(st.tuples(gaps_ms, st.integers(1, 4), st.integers(0, 100)), max_size=40))
 def test_debt_and_room_are_those_of_an_exact_recount(
-    per: Period, amount: int, wanted: list[tuple[int, int, int]]
+    per: Counted, amount: int, wanted: list[tuple[int, int, int]]
 ) -> None:
-    meter, model, ms = meter_of(Limit("requests", amount, per), "UTC"), Model(amount, per), 0
+    meter, model, ms = meter_of(Limit("requests", amount, *per), "UTC"), Model(amount, per), 0
     for gap_ms, units, owed in wanted:
         ms += gap_ms
-        model.go(ms // (model.cell_s * 1000))
+        model.go(int(ms // (model.cell_s * 1000)))
         now = ms / 1000
         assert meter.room(now) == max(0, model.room())
         assert meter.used(now) == amount - model.room()
@@ -81,8 +91,8 @@ def test_debt_and_room_are_those_of_an_exact_recount(
         model.owe(Fraction(owed))
 
 
-def _meter(per: Period, amount: int, past: list[tuple[int, int, int]]) -> tuple[Meter, float]:
-    meter, ms = meter_of(Limit("requests", amount, per), "UTC"), 0
+def _meter(per: Counted, amount: int, past: list[tuple[int, int, int]]) -> tuple[Meter, float]:
+    meter, ms = meter_of(Limit("requests", amount, *per), "UTC"), 0
     for gap_ms, units, owed in past:
         ms += gap_ms
         if meter.fits(units, ms / 1000):
@@ -100,7 +110,7 @@ def _meter(per: Period, amount: int, past: list[tuple[int, int, int]]) -> tuple[
     st.integers(0, 20),
 )
 def test_next_at_is_the_first_time_at_which_it_fits(
-    per: Period, amount: int, past: list[tuple[int, int, int]], units: int, after: int
+    per: Counted, amount: int, past: list[tuple[int, int, int]], units: int, after: int
 ) -> None:
     meter, now = _meter(per, amount, past)
     if after and not meter.fits(after, now):
@@ -119,9 +129,9 @@ def test_next_at_is_the_first_time_at_which_it_fits(
 
 @patient
 @given(periods, st.integers(1, 12), st.integers(1, 3), st.data())
-def test_a_backlog_uses_all_of_an_amount(per: Period, amount: int, units: int, data: st.DataObject) -> None:
+def test_a_backlog_uses_all_of_an_amount(per: Counted, amount: int, units: int, data: st.DataObject) -> None:
     """Under a backlog the scheduler sleeps until `next_at`; each full window then holds all that the costs can fill."""
-    meter = meter_of(Limit("requests", amount, per), "UTC")
+    meter = meter_of(Limit("requests", amount, *per), "UTC")
     cell_s, n = CELLS[per]
     now, starts = data.draw(st.integers(0, 200_000)) / 1000, []
     first = now
@@ -148,14 +158,45 @@ def test_a_clock_that_goes_back_a_little_uses_no_second_twice(amount: int, wante
     assert all(each <= amount for each in used.values())
 
 
+@patient
+@given(
+    lengths,
+    st.integers(1, 20),
+    st.one_of(st.none(), st.integers(1, 30)),
+    st.lists(st.tuples(gaps_ms, st.integers(1, 4), st.integers(0, 4)), max_size=40),
+)
+def test_a_bucket_never_lets_more_start_than_its_burst_and_what_came_since(
+    per: Period, amount: int, burst: int | None, wanted: list[tuple[int, int, int]]
+) -> None:
+    meter, ms, used = meter_of(Limit("requests", amount, per, "bucket", burst), "UTC"), 0, list[tuple[int, int]]()
+    full, per_ms = burst or amount, Fraction(amount) / Fraction(1_000 * PERIODS_S[per])
+    for gap_ms, units, owed in wanted:
+        ms += gap_ms
+        at = meter.next_at(units, ms / 1_000)
+        assert (at == math.inf) == (units > full)
+        if ms / 1_000 < at < math.inf:
+            assert not meter.copy().fits(units, max(ms / 1_000, at - 1e-3))
+            assert meter.copy().fits(units, at)
+        if meter.fits(units, ms / 1_000):
+            meter.charge(units, ms / 1_000)
+            used.append((ms, units))
+            since = 0
+            for earlier, (began, _) in enumerate(used):
+                since = sum(units for _, units in used[earlier:])
+                assert since <= full + (ms - began) * per_ms + Fraction(1, 10**6)
+        else:
+            meter.owe(owed, ms / 1_000)
+            used.append((ms, owed))
+
+
 TREE = {"provider": None, "x": "provider", "y": "provider", "x1": "x", "x2": "x", "y1": "y"}
 
 
 @patient
 @given(
     st.dictionaries(
-        st.tuples(st.sampled_from(sorted(TREE)), st.sampled_from(["requests", "tokens"]), periods),
-        st.integers(0, 15),
+        st.tuples(st.sampled_from(sorted(TREE)), st.sampled_from(["requests", "tokens"]), lengths),
+        st.tuples(st.integers(0, 15), st.sampled_from(["rolling", "calendar"])),
         max_size=8,
     ),
     st.dictionaries(st.sampled_from(sorted(TREE)), st.integers(0, 4), max_size=3),
@@ -165,14 +206,14 @@ TREE = {"provider": None, "x": "provider", "y": "provider", "x1": "x", "x2": "x"
     st.data(),
 )
 def test_no_limit_of_a_resource_or_a_parent_is_ever_over(
-    amounts: dict[tuple[str, str, Period], int],
+    amounts: dict[tuple[str, str, Period], tuple[int, Kind]],
     slots: dict[str, int],
     wanted: list[tuple[str, int, int, int]],
     data: st.DataObject,
 ) -> None:
     limits: dict[str, list[Limit]] = defaultdict(list)
-    for (name, what, per), amount in amounts.items():
-        limits[name].append(Limit(what, amount, per))
+    for (name, what, per), (units, kind) in amounts.items():
+        limits[name].append(Limit(what, units, per, kind))
     for name, amount in slots.items():
         limits[name].append(Limit("slots", amount, "in_flight"))
     pool = Pool("p", resources={n: Resource(parent=up, limits=tuple(limits[n])) for n, up in TREE.items()})
@@ -193,15 +234,16 @@ def test_no_limit_of_a_resource_or_a_parent_is_ever_over(
             running.append((name, charge))
         for at, amount in slots.items():
             assert sum(_is_below(each, at) for each, _ in running) <= amount
-    for (name, what, per), amount in amounts.items():
-        cell_s, n = CELLS[per]
+    for (name, what, per), (amount, kind) in amounts.items():
+        cell_s, n = CELLS[per, kind]
         below = [(at // (cell_s * 1000), costs[what]) for at, each, costs in started if _is_below(each, name)]
         for first, _ in below:
-            assert sum(units for cell, units in below if 0 <= cell - first < n) <= amount
-        if per in PERIODS_MS:
+            assert sum(cost for cell, cost in below if 0 <= cell - first < n) <= amount
+        if kind == "rolling":
+            period_ms = 1_000 * PERIODS_S[per]
             exact = [(at, costs[what]) for at, each, costs in started if _is_below(each, name)]
             for first, _ in exact:
-                assert sum(units for at, units in exact if 0 <= at - first < PERIODS_MS[per]) <= amount
+                assert sum(cost for at, cost in exact if 0 <= at - first < period_ms) <= amount
 
 
 def _is_below(name: str, above: str) -> bool:
@@ -213,7 +255,7 @@ def _is_below(name: str, above: str) -> bool:
 
 @patient
 @given(
-    periods,
+    lengths,
     st.tuples(st.integers(0, 23), st.integers(1, 6), st.integers(0, 12)),
     st.integers(0, 12),
     st.sampled_from(["UTC", "Europe/Berlin", "America/Sao_Paulo"]),
@@ -260,9 +302,9 @@ def _window(started: list[tuple[float, int]], now: float, per: Period, zone: str
     def cell(at: float) -> int:
         if per == "day":
             return datetime.datetime.fromtimestamp(at, zoneinfo.ZoneInfo(zone)).toordinal()
-        return int(at // CELLS[per][0])
+        return int(at // CELLS[per, KINDS[per]][0])
 
-    return sum(units for at, units in started if cell(now) - cell(at) < CELLS[per][1])
+    return sum(units for at, units in started if cell(now) - cell(at) < CELLS[per, KINDS[per]][1])
 
 
 def _amount(hours: Hours, own: int, now: float, zone: str) -> float:

@@ -48,6 +48,26 @@ async def test_a_pool_comes_back_as_it_was_given_and_a_put_of_the_same_changes_n
     assert found["warnings"] == []
 
 
+async def test_a_limit_says_how_it_counts(api: Api) -> None:
+    bucket = {"name": "messages", "amount": 600, "per": "minute", "kind": "bucket", "burst": 50}
+    of_day = {"name": "messages", "amount": 9000, "per": "day", "zone": "Asia/Kolkata"}
+    await api("PATCH", f"{SMS}/resources/south", {"limits": [bucket, of_day]})
+    limits = (await api("GET", f"{SMS}/resources/south"))["value"]["limits"]
+    assert [{name: each[name] for name in each if each[name] is not None} for each in limits] == [bucket, of_day]
+    wrong = {"limits": [{**bucket, "kind": "rolling"}]}
+    problem = await api("PATCH", f"{SMS}/resources/south", wrong, status=422)
+    assert "limit 'messages' per minute: burst 50 is for buckets; leave it out" in problem["detail"]
+    wrong = {"limits": [{**bucket, "kind": "sliding"}]}
+    problem = await api("PATCH", f"{SMS}/resources/south", wrong, status=422)
+    assert "limits[0].kind = 'sliding' must be one of bucket, calendar, rolling" in problem["detail"]
+    found = await api("POST", f"{SMS}/what-if", {"changes": ["limit south messages=60/minute bucket of 5"]})
+    assert found["after"]
+    put = (await api("GET", "/v1/openapi.json"))["paths"]["/v1/pools/{pool}/resources/{name}"]["put"]
+    limit = put["requestBody"]["content"]["application/json"]["schema"]["properties"]["limits"]["items"]
+    assert {"enum": ["bucket", "calendar", "rolling"]} in limit["properties"]["kind"]["anyOf"]
+    assert "burst: of a bucket" in limit["description"]
+
+
 async def test_a_change_with_an_old_version_is_refused(api: Api) -> None:
     response = await api.raw("GET", SMS)
     assert response.headers["etag"] == '"1"'

@@ -109,9 +109,10 @@ class Account:
         """Let the calendar change the limits, if it is time."""
         if now < self.changes_at:
             return
-        owes = any(isinstance(meter, PeriodMeter) and meter.debt > 0 for meter in self.meters.values())
+        meters = [meter for meter in self.meters.values() if isinstance(meter, PeriodMeter)]
+        has_past = any(isinstance(meter, BucketMeter) or meter.debt > 0 for meter in meters)
         while self.changes_at <= now:
-            at = self.changes_at if owes else now  # debt was paid by the amounts of the time
+            at = self.changes_at if has_past else now  # buckets refill, and debt is paid, by the amounts of the time
             for key, amount in self.amounts_at(at).items():
                 self.meters[key].set_amount(amount, at)
             self.changes_at = self.changes_after(at)

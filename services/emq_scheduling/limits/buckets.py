@@ -62,14 +62,13 @@ class BucketMeter(PeriodMeter):
     def next_at(self, units: float, now: float, after: float = 0.0) -> float:
         if units <= 0:
             return now
-        missing = units + after - self._left(now) - self.slack
-        if missing <= 0:
-            return max(now, self._bucket.filled_at) if missing + self.slack > 0 else now
-        if units > self.most + self.slack or self._bucket.rate <= 0:
+        left, since, rate = self._left(now) - after, self._bucket.filled_at, self._bucket.rate
+        if units <= left + self.slack:
+            return now
+        if units > self.most + self.slack or rate <= 0:
             return math.inf
-        since = self._bucket.filled_at
-        at = since + missing / self._bucket.rate
-        while (at - since) * self._bucket.rate < missing:  # the sum was rounded down
+        at = since + (units - left) / rate
+        while units > left + (at - since) * rate + self.slack:  # the sum was rounded down
             at = math.nextafter(at, math.inf)
         return at
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.scheduling import costs, pools
+from bench.scheduling import costs, pools, windows
 from bench.scheduling.counting import Start, overshoot, overshoots, work
 from bench.scheduling.optimum import most_work
 from bench.scheduling.replay import Replay
@@ -60,3 +60,29 @@ def test_the_pools_of_mixed_costs_take_the_largest_task_of_each_tenant() -> None
         least = min([case.tokens, *case.below])
         assert all(most <= least for _, _, most in case.tenants.values())
         assert pool.tenants.keys() == case.tenants.keys()
+
+
+def test_each_kind_of_a_limit_is_counted_in_its_own_way() -> None:
+    def beyond(limit: Limit, *at: float) -> float:
+        pool = Pool("p", resources={"r": Resource(limits=(limit,), takes={"a": {}})}, types={"a": TaskType()})
+        return overshoot(pool, [Start(each, "a", "r") for each in at])
+
+    assert beyond(Limit("n", 2, "minute"), 58.0, 59.0, 61.0) == 1
+    assert beyond(Limit("n", 2, "minute", "calendar"), 58.0, 59.0, 61.0) == 0
+    assert beyond(Limit("n", 2, "minute", "calendar"), 60.0, 61.0, 119.9) == 1
+    assert beyond(Limit("n", 60, "minute", "bucket", 2), 60.0, 60.0, 61.0, 62.0) == 0
+    assert beyond(Limit("n", 60, "minute", "bucket", 2), 60.0, 60.0, 60.5) == pytest.approx(0.5)
+
+
+def test_chats_under_each_limit_are_judged_by_waits_use_and_overshoot() -> None:
+    case = windows.CASES[0]
+    starts = [Start(1_000 + number / 9.99, windows.BATCH, "model") for number in range(2_000)]
+    found = windows.found(case, [0.1] * 98 + [2.0] * 2, starts, 1_000.0, 1_200.0)
+    assert (found.p99_s, found.first_s, found.use) == (2.0, 0.1, pytest.approx(1.0, rel=1e-3))
+    assert found.over == 0
+    crowded = [*starts, *(Start(1_100.0, windows.BATCH, "model") for _ in range(5))]
+    assert windows.found(case, [], sorted(crowded), 1_000.0, 1_200.0).over > 0
+    calm = windows.replayed(windows.CASES[0])
+    assert calm.p99_s < 1.0
+    assert calm.use >= 0.97
+    assert calm.over == 0
