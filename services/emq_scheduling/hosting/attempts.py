@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from emq.runtime import errors
+from emq.runtime.clock import Clock
 from emq_scheduling.limits.accounts import Charge
-from emq_scheduling.model import Costs
+from emq_scheduling.model import Costs, Period
 from emq_scheduling.outcomes import Overloaded, ResourceFailed
 from emq_scheduling.records.ends import LOST, End, us
 from emq_scheduling.tasks import NOT_NOW, Task
@@ -107,13 +108,15 @@ class Run:
         actual: units that the attempt really used, as reported by `used`.
     """
 
-    __slots__ = ("actual", "at", "attributes", "charged", "resource")
+    __slots__ = ("_charge", "_clock", "actual", "at", "attributes", "charged", "resource")
 
-    def __init__(self, resource: str, attributes: dict[str, str], charged: Costs, at: float) -> None:
-        self.resource = resource
-        self.at = at
+    def __init__(self, placement: Placement, attributes: dict[str, str], clock: Clock) -> None:
+        self._charge = placement.charge
+        self._clock = clock
+        self.resource = placement.resource
+        self.at = placement.at
         self.attributes = attributes
-        self.charged = charged
+        self.charged = placement.costs
         self.actual: Costs = {}
 
     def used(self, **units: float) -> None:
@@ -128,6 +131,29 @@ class Run:
             if not (number >= 0 and math.isfinite(number)):
                 raise ValueError(f"used {name}={number!r}: give a finite number of units, 0 or more")
         self.actual.update(units)
+
+    def left(
+        self, limit: str, units: float, *, reset_s: float, per: Period | None = None, of: str | None = None
+    ) -> None:
+        """Report what the provider says is left of a limit: `run.left("requests", 12, reset_s=30)`.
+
+        From now on, no more than that starts there until the reset, even if the limit has more room. If it has less, it
+        stays as it is. The provider's latest word counts.
+
+        Args:
+            limit: its name.
+            units: that the provider would still take, such as `x-ratelimit-remaining-requests`.
+            reset_s: seconds until the provider counts again from the beginning; at most the limit's period counts.
+            per: the period of the limit, if several have the name.
+            of: the resource whose limit it is, or one of its parents; the nearest without it.
+
+        Raises:
+            ValueError: a number is negative or not finite, or no limit or several are meant.
+        """
+        for name, number in (("units", units), ("reset_s", reset_s)):
+            if not (number >= 0 and math.isfinite(number)):
+                raise ValueError(f"left of {limit!r}: {name} {number!r} must be a finite number, 0 or more")
+        self._charge.tell(limit, units, reset_s, self._clock.now(), per, of)
 
 
 Performer = Callable[[Task, Run], Awaitable[object]]

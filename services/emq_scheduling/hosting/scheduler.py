@@ -281,7 +281,7 @@ class Scheduler:
     async def _run(self, task: Task, placement: Placement, performer: Performer) -> object:
         resource = self.pool.resources.get(placement.resource)
         kind = self.pool.types.get(task.type)
-        run = Run(placement.resource, {} if resource is None else resource.attributes, placement.costs, placement.at)
+        run = Run(placement, {} if resource is None else resource.attributes, self._clock)
         timeout = asyncio.timeout(None if kind is None else kind.timeout_s)
         running = self._runs[placement.charge] = Running(task, placement, timeout)
         result: object = None

@@ -7,6 +7,7 @@ import math
 from emq_scheduling.limits import limits
 from emq_scheduling.limits.calendars import Timetable
 from emq_scheduling.limits.limits import BucketMeter, DayMeter, InFlightMeter, Meter, Pace, PeriodMeter
+from emq_scheduling.limits.quote import Quote
 from emq_scheduling.limits.reserve import Reserve
 from emq_scheduling.model import PERIODS_S, Calendar, Kind, Limit, Period, Resource
 
@@ -34,6 +35,7 @@ class Account:
         paces: of its health, by the name of the limit that they keep below.
         gate: of its health: how many tasks run at a time; None for any number.
         factor: the part of its limits that it gets.
+        quotes: what providers said of its limits.
         reserves: of its limits per minute, hour and day, if their use is saved (`emq_scheduling.limits.usage`).
         changes_at: when its calendar changes its limits next.
     """
@@ -51,6 +53,7 @@ class Account:
         "name",
         "paces",
         "paused",
+        "quotes",
         "reserves",
     )
 
@@ -58,6 +61,7 @@ class Account:
         self.name = name
         self.meters: dict[Key, Meter] = {}
         self.reserves: dict[Key, Reserve] = {}
+        self.quotes: dict[Key, Quote] = {}
         self.paces: dict[str, Pace] = {}
         self.gate: InFlightMeter | None = None
         self.factor = 1.0
@@ -78,6 +82,7 @@ class Account:
         self._amounts = {(limit.name, limit.per): limit.amount for limit in resource.limits}
         amounts = self.amounts_at(now)
         self.meters = {}
+        self.quotes = {key: quote for key, quote in self.quotes.items() if key in self._amounts}
         for limit in resource.limits:
             key = (limit.name, limit.per)
             meter = self.meters[key] = self._meter_of(limit, limit.zone or zone, now)
@@ -104,6 +109,15 @@ class Account:
         """Start only tasks that the database counts as used already, under limits per minute, hour and day."""
         saved = [key for key in self.meters if key[1] in SAVED]
         self.reserves = {key: self.reserves.get(key) or Reserve() for key in saved}
+
+    def tell(self, key: Key, left: float, reset_s: float, now: float) -> bool:
+        """Allow no more of a limit than a provider says; return whether this is its first word. See `Accounts.tell`."""
+        is_first = key not in self.quotes
+        quote = self.quotes.setdefault(key, Quote())
+        meter = self.meters[key]
+        comes = max(0.0, meter.most - left) if isinstance(meter, BucketMeter) else 0.0
+        quote.tell(left, min(reset_s, PERIODS_S[key[1]]), now, comes)
+        return is_first
 
     def turn(self, now: float) -> None:
         """Let the calendar change the limits, if it is time."""
@@ -170,6 +184,7 @@ class Account:
         found: list[Entry] = [(meter, name) for (name, _), meter in self.meters.items()]
         found += [(pace, name) for name, pace in self.paces.items()]
         found += [(reserve, name) for (name, _), reserve in self.reserves.items()]
+        found += [(quote, name) for (name, _), quote in self.quotes.items()]
         return found if self.gate is None else [*found, (self.gate, GATE)]
 
     def _rates(self) -> dict[str, float]:

@@ -57,6 +57,10 @@ class Charge:
         for meter, _ in path.in_flight:
             meter.holders[self] = None
 
+    def tell(self, limit: str, left: float, reset_s: float, now: float, per: Period | None, of: str | None) -> None:
+        """Take over what the provider says is left of a limit that counts the task; see `Accounts.tell`."""
+        self._accounts.tell(self.resource, limit, left, reset_s, now, per, of)
+
     def units_of(self, meter: Meter) -> float:
         """Return the charge to a meter."""
         found = (units for (each, _), units in zip(self._entries, self._units, strict=True) if each is meter)
@@ -321,6 +325,39 @@ class Accounts:
         account.set_factor(factor, now, in_flight)
         for path in below:
             path.refresh()
+
+    def tell(
+        self, resource: str, limit: str, left: float, reset_s: float, now: float, per: Period | None, of: str | None
+    ) -> None:
+        """Correct an account by what a provider says is left of a limit: less at once, more never.
+
+        Args:
+            limit: its name.
+            left: units that the provider would still take.
+            reset_s: seconds from now until its count begins again; until then, no more than `left` starts. A bucket
+                fills up evenly until then. At most the limit's period counts.
+            per: the period; None if there is only one.
+            of: the resource, or its parent, that has the limit; None for the nearest.
+
+        Raises:
+            ValueError: there is no such limit, or several.
+        """
+        if resource not in self._paths:  # it was taken away
+            return
+        accounts = self._paths[resource].accounts
+        of_name = [(each, key) for each in accounts for key in each.meters if key[0] == limit and key[1] != "in_flight"]
+        found = [(each, key) for each, key in of_name if per in (None, key[1]) and of in (None, each.name)]
+        account = found[0][0] if found else None
+        keys = [key for each, key in found if each is account]
+        if account is None or len(keys) != 1:
+            known = (
+                ", ".join(f"{name}/{period} of {each.name}" for each, (name, period) in of_name) or "none of that name"
+            )
+            what = "several limits" if keys else "no limit"
+            raise ValueError(f"left of {limit!r}: {resource!r} has {what} that it may mean ({known}); name per and of")
+        if account.tell(keys[0], left, reset_s, now):
+            for path in self._below[account.name]:
+                path.refresh()
 
     def factor(self, resource: str) -> float:
         """Return the factor of the resource itself."""

@@ -1,0 +1,70 @@
+"""What a provider says is left of a limit; see `Accounts.tell`."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from emq_scheduling.limits.meter import TOLERANCE, Meter
+
+
+class Quote(Meter):
+    """Allows what a provider said is left, until its reset. It is charged beside the meter of the limit.
+
+    So it only ever makes room smaller than the limit's: a provider that counts less than EMQ changes nothing.
+    """
+
+    __slots__ = ("_left", "_per_s", "_told_at", "_until")
+
+    def __init__(self) -> None:
+        super().__init__(math.inf)
+        self.slack = TOLERANCE
+        self._left = self._per_s = 0.0
+        self._told_at = self._until = -math.inf
+
+    def tell(self, left: float, reset_s: float, now: float, comes: float = 0.0) -> None:
+        """Take over what a provider says now, instead of what it said before.
+
+        Args:
+            left: units.
+            reset_s: seconds from now until this holds no more.
+            comes: units that come evenly until then.
+        """
+        self._left, self._told_at, self._until = left, now, now + reset_s
+        self._per_s = comes / reset_s if reset_s > 0 else 0.0
+
+    def fits(self, units: float, now: float) -> bool:
+        return units <= 0 or units <= self.room(now) + self.slack
+
+    def charge(self, units: float, now: float) -> None:
+        self._left -= units
+
+    def owe(self, units: float, now: float) -> None:
+        self._left -= units
+
+    def refund(self, units: float, charged_at: float, now: float) -> None:
+        if charged_at >= self._told_at:  # the provider knew of the tasks before
+            self._left += units
+
+    def used(self, now: float) -> float:
+        return 0.0
+
+    def room(self, now: float) -> float:
+        if not self._told_at <= now < self._until:
+            return math.inf
+        return max(0.0, self._left + (now - self._told_at) * self._per_s)
+
+    def next_at(self, units: float, now: float, after: float = 0.0) -> float:
+        if units <= 0 or units + after <= self.room(now) + self.slack:
+            return now
+        if self._per_s <= 0:
+            return self._until
+        at = self._told_at + (units + after - self._left) / self._per_s
+        while at < self._until and units + after > self._left + (at - self._told_at) * self._per_s + self.slack:
+            at = math.nextafter(at, math.inf)  # the sum was rounded down
+        return min(self._until, at)
+
+    def copy(self) -> Self:
+        made = type(self)()
+        made._left, made._per_s, made._told_at, made._until = self._left, self._per_s, self._told_at, self._until
+        return made

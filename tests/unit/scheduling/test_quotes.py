@@ -1,0 +1,149 @@
+"""What providers say is left of a limit: less counts at once, and more than the limit allows never."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from emq_scheduling.hosting.attempts import Ended, Run
+from emq_scheduling.hosting.scheduler import Scheduler
+from emq_scheduling.limits.accounts import Accounts
+from emq_scheduling.model import Limit, Pool, Resource, TaskType
+from emq_scheduling.records.cancels import Remembered
+from emq_scheduling.tasks import Task
+from support.manual_clock import ManualClock
+
+NOW = 1_700_049_600.0
+MINUTE = Limit("requests", 100, "minute")
+SECOND = Limit("requests", 5, "second")
+DAY = Limit("requests", 1_000, "day")
+
+
+def accounts(*limits: Limit, parent: tuple[Limit, ...] = ()) -> Accounts:
+    resources = {"up": Resource(limits=parent), "a": Resource("up", limits), "b": Resource("up")}
+    return Accounts(Pool("p", resources=resources), NOW)
+
+
+def starts(of: Accounts, now: float, resource: str = "a") -> int:
+    return sum(of.charge(resource, {}, now) is not None for _ in range(2_000))
+
+
+def test_less_than_the_account_has_counts_at_once_and_until_the_reset() -> None:
+    of = accounts(MINUTE)
+    of.tell("a", "requests", 3, 20.0, NOW, None, None)
+    assert starts(of, NOW) == 3
+    assert of.next_at("a", {}, NOW + 1) == NOW + 20
+    assert starts(of, NOW + 20) == 97, "the limit has room for the rest"
+
+
+def test_more_than_the_limit_allows_changes_nothing() -> None:
+    of = accounts(MINUTE)
+    assert starts(of, NOW) == 100
+    of.tell("a", "requests", 1_000, 60.0, NOW + 1, None, None)
+    assert starts(of, NOW + 1) == 0
+    assert of.next_at("a", {}, NOW + 1) == NOW + 61
+
+
+def test_the_latest_word_counts() -> None:
+    of = accounts(MINUTE)
+    of.tell("a", "requests", 0, 30.0, NOW, None, None)
+    assert starts(of, NOW) == 0
+    of.tell("a", "requests", 5, 30.0, NOW + 1, None, None)
+    assert starts(of, NOW + 1) == 5
+    of.tell("a", "requests", 0, 0.0, NOW + 2, None, None)
+    assert starts(of, NOW + 2) == 95, "reset now"
+
+
+def test_a_reset_counts_for_a_period_at_most() -> None:
+    of = accounts(MINUTE)
+    of.tell("a", "requests", 0, 1e9, NOW, None, None)
+    assert of.next_at("a", {}, NOW) == NOW + 60
+
+
+def test_a_bucket_fills_up_evenly_until_its_reset() -> None:
+    of = accounts(Limit("requests", 60, "minute", "bucket", 30))
+    of.tell("a", "requests", 0, 30.0, NOW, None, None)
+    assert of.next_at("a", {}, NOW) == pytest.approx(NOW + 1)
+    assert starts(of, NOW + 10.001) == 10
+    assert starts(of, NOW + 15.002) == 5
+
+
+def test_units_come_back_that_were_charged_after_the_word() -> None:
+    of = accounts(MINUTE)
+    before = of.charge("a", {"requests": 10.0}, NOW)
+    of.tell("a", "requests", 4, 30.0, NOW + 1, None, None)
+    after = of.charge("a", {"requests": 4.0}, NOW + 1)
+    assert before is not None
+    assert after is not None
+    before.undo(NOW + 2)
+    assert starts(of, NOW + 2) == 0, "the provider counts it"
+    after.undo(NOW + 2)
+    assert starts(of, NOW + 2) == 4
+
+
+def test_a_word_on_a_parents_limit_counts_for_all_below_it() -> None:
+    of = accounts(SECOND, parent=(MINUTE, DAY))
+    of.tell("a", "requests", 2, 20.0, NOW, "minute", None)
+    assert starts(of, NOW, "b") == 2
+    assert starts(of, NOW, "a") == 0
+    of.tell("b", "requests", 0, 20.0, NOW + 20, "day", "up")
+    assert starts(of, NOW + 20, "a") == 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "per", "of", "text"),
+    [
+        ("requests", None, "up", "'a' has several limits that it may mean"),
+        ("requests", "hour", None, "'a' has no limit that it may mean (requests/second of a, requests/minute of up"),
+        ("tokens", None, None, "left of 'tokens': 'a' has no limit that it may mean (none of that name); name per and"),
+        ("slots", None, None, "left of 'slots': 'a' has no limit"),
+    ],
+)
+def test_a_word_that_names_no_single_limit_is_refused(limit: str, per: str, of: str, text: str) -> None:
+    made = accounts(SECOND, Limit("slots", 3, "in_flight"), parent=(MINUTE, DAY))
+    with pytest.raises(ValueError, match="it may mean") as caught:
+        made.tell("a", limit, 1, 1.0, NOW, per, of)  # type: ignore[arg-type]
+    assert text in str(caught.value)
+
+
+def test_the_word_outlasts_a_change_of_the_pool_and_goes_with_its_limit() -> None:
+    of = accounts(MINUTE)
+    of.tell("a", "requests", 1, 30.0, NOW, None, None)
+    resources = {"a": Resource(limits=(Limit("requests", 50, "minute"),))}
+    of.follow(Pool("p", resources=resources), NOW)
+    assert starts(of, NOW) == 1
+    of.follow(Pool("p", resources={"a": Resource()}), NOW)
+    of.follow(Pool("p", resources=resources), NOW)
+    assert starts(of, NOW) == 49
+
+
+async def test_a_performer_tells_what_is_left() -> None:
+    pool = Pool("p", resources={"a": Resource(limits=(MINUTE,), takes={"t": {}})}, types={"t": TaskType()})
+    clock, found = ManualClock(NOW), list[float]()
+
+    async def ended(_: Ended) -> None:
+        pass
+
+    async def perform(_: Task, run: Run) -> None:
+        found.append(clock.now())
+        run.left("requests", 0, reset_s=12.5)
+        with pytest.raises(ValueError, match="left of 'requests': units -1 must be a finite number, 0 or more"):
+            run.left("requests", -1, reset_s=1)
+        with pytest.raises(ValueError, match="left of 'requests': reset_s nan must be a finite number"):
+            run.left("requests", 1, reset_s=float("nan"))
+
+    scheduler = Scheduler(pool, clock, lambda: True, lambda: True, ended, cancels=Remembered())
+    clock.advance(1.0)
+    first = clock.now()
+    await scheduler.perform(Task("1", "p", "t", "", None, b"", 1, 0), perform)
+    second = asyncio.create_task(scheduler.perform(Task("2", "p", "t", "", None, b"", 1, 0), perform))
+    for seconds in (12.4, 0.2):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert found == [first]
+        clock.advance(seconds)
+        scheduler.sweep()
+    await second
+    assert found == [first, pytest.approx(first + 12.6)]
+    scheduler.close()
