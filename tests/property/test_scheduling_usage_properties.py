@@ -7,9 +7,16 @@ from hypothesis import strategies as st
 
 from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.limits.usage import SavedUse, Usage
-from emq_scheduling.model import Limit, Period, Pool, Resource
+from emq_scheduling.model import Kind, Limit, Period, Pool, Resource
 
 PERIODS_MS: dict[Period, int] = {"minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
+
+kinds = st.sampled_from(
+    [
+        *((per, kind, None) for per in PERIODS_MS for kind in ("rolling", "calendar", "bucket")),
+        *((per, "bucket", burst) for per in PERIODS_MS for burst in (3, 40)),
+    ]
+)
 
 events = st.lists(
     st.tuples(
@@ -30,8 +37,8 @@ class World:
         starts: milliseconds and units of each start by all owners.
     """
 
-    def __init__(self, per: Period, amount: int) -> None:
-        self._pool = Pool("p", resources={"a": Resource(limits=(Limit("requests", amount, per),))})
+    def __init__(self, limit: Limit) -> None:
+        self._pool = Pool("p", resources={"a": Resource(limits=(limit,))})
         self._saved: dict[str, SavedUse] = {}
         self.starts: list[tuple[int, int]] = []
         self.own(0)
@@ -65,12 +72,13 @@ class World:
             self._usage.doubtful(plan)
 
 
-@given(st.sampled_from(["minute", "hour", "day"]), st.integers(6, 30), events)
+@given(kinds, st.integers(6, 30), events)
 @settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
 def test_no_period_is_over_its_limit_across_owners(
-    per: Period, amount: int, steps: list[tuple[str, int, int, int]]
+    counts: tuple[Period, Kind, float | None], amount: int, steps: list[tuple[str, int, int, int]]
 ) -> None:
-    world, ms = World(per, amount), 0
+    (per, kind, burst), ms = counts, 0
+    world = World(Limit("requests", amount, per, kind, burst))
     for what, gap_ms, units, n in steps:
         ms += gap_ms * {"minute": 1, "hour": 60, "day": 60}[per]
         if what == "start":
@@ -85,6 +93,13 @@ def test_no_period_is_over_its_limit_across_owners(
         else:
             is_written = what == "save" or (what == "doubtful" and n % 2 == 0)
             world.save(ms, units, n, is_written=is_written, is_known=what == "save")
+    if kind == "bucket":
+        for earlier, (began, _) in enumerate(world.starts):
+            used = 0
+            for at, units in world.starts[earlier:]:
+                used += units
+                assert used <= (burst or amount) + (at - began) * amount / PERIODS_MS[per] + 1e-6
+        return
     for began, _ in world.starts:
-        first = began // PERIODS_MS[per] * PERIODS_MS[per] if per == "day" else began
+        first = began // PERIODS_MS[per] * PERIODS_MS[per] if kind == "calendar" else began
         assert sum(units for at, units in world.starts if 0 <= at - first < PERIODS_MS[per]) <= amount

@@ -31,9 +31,13 @@ class Reserve(Meter):
         self.asked = 0.0
         self.largest = 0.0
 
-    def planned(self) -> None:
-        """The next save is being written: count charges from here on."""
+    def planned(self, reserve: float) -> None:
+        """The next save is being written, with this reserve: count charges from here on.
+
+        From now on either save may be the one that counts after a crash, so only what both cover may start.
+        """
         self.charged = self.asked = 0.0
+        self.left = min(self.left, reserve)
 
     def saved(self, reserve: float) -> None:
         """The save is in the database, with a reserve beyond the use at its plan."""

@@ -208,7 +208,7 @@ class Usage:
         course.planned_at = now
         limit = self._saved_limit(name, key, course.chunk, now)
         course.planned = limit.reserve
-        reserve.planned()
+        reserve.planned(course.planned)
         return limit
 
     def _saved_limit(self, name: str, key: Key, reserve: float, now: float) -> SavedLimit:

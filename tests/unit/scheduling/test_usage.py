@@ -262,3 +262,21 @@ def test_the_debt_of_a_limit_per_second_survives_a_change_of_the_owner(is_crash:
     assert second.starts(NOW + 6) == 0
     assert second.starts(NOW + 20.5) == 0
     assert second.starts(NOW + 21) == 50
+
+
+def test_what_starts_while_a_smaller_reserve_is_being_saved_is_covered_by_it() -> None:
+    saved: dict[str, SavedUse] = {}
+    first = Owner(pool(), saved, NOW)
+    first.save(saved, NOW)
+    assert first.starts(NOW + 1, 1, requests=40) == 0, "it asks for a larger reserve"
+    first.save(saved, NOW + 1)
+    used = first.starts(NOW + 1, 1)
+    plan = first.usage.plan(NOW + 20)
+    assert plan["a"].limits["requests/minute"].reserve < 20, "nobody asks for more any longer"
+    used += first.starts(NOW + 20)
+    second = Owner(pool(), saved | plan, NOW + 21)
+    second.save(saved, NOW + 21)
+    for step in range(30):
+        used += second.starts(NOW + 22 + step)
+        second.save(saved, NOW + 22 + step)
+    assert used <= 100
