@@ -142,4 +142,22 @@ MUTANTS = (
         "if False:",
         "tests/unit/scheduling/test_scheduler.py::test_the_end_of_a_call_after_the_hosts_lease_is_refused[returns]",
     ),
+    Mutant(
+        "a-minute-of-sixty-cells",
+        "Q",
+        "a minute that begins within a second may hold more than the limit of a resource",
+        "services/emq_scheduling/limits/limits.py",
+        "return EvenMeter(limit.amount, period_s / cells, cells + 1)",
+        "return EvenMeter(limit.amount, period_s / cells, cells)",
+        "tests/unit/scheduling/test_windows.py::test_a_minute_holds_no_more_wherever_it_begins",
+    ),
+    Mutant(
+        "a-minute-in-its-first-second",
+        "P",
+        "a backlog uses up a minute in its first second, and urgent tasks wait for the rest of it",
+        "services/emq_scheduling/choice/spreads.py",
+        "if isinstance(meter, EvenMeter) and (ahead_s := meter.evenness.wait_s(now)) > 0:",
+        "if isinstance(meter, EvenMeter) and (ahead_s := 0.0) > 0:",
+        "tests/unit/scheduling/test_windows.py::test_a_burst_of_chats_before_the_batch_does_not_make_later_ones_wait",
+    ),
 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 from rich.console import Group, RenderableType
 
 from emq.runtime import durations
 from emq_cli import output
-from emq_scheduling.model import Pool
+from emq_scheduling.model import KINDS, Period, Pool
 from emq_scheduling.records.snapshot import ResourceView, Snapshot, TypeView
 
 if TYPE_CHECKING:
@@ -211,6 +211,11 @@ def _costs(costs: Any) -> str:
 # ------------------------------------------------------------------------------------------------------------- proof
 
 
+def _kind(proof: LimitProof) -> str:
+    """Return how a limit counts, if its period does not say so."""
+    return "" if proof.kind is None or proof.kind == KINDS[cast(Period, proof.per)] else f" ({proof.kind})"
+
+
 def render_proof(proof: Proof) -> RenderableType:
     """A proof: each limit with its peak, those that were exceeded first, then the tightest."""
     if not proof.attempts and not proof.outcomes:
@@ -220,8 +225,8 @@ def render_proof(proof: Proof) -> RenderableType:
     columns = ("resource", "limit", "starts", "units", "peak", "of", "debt", "s over")
     rows = [
         (
-            *(each.resource, f"{each.limit}/{each.per}", each.starts, round(each.units, 3), round(each.peak, 3)),
-            *(each.amount, round(each.most_debt, 3), each.over_s),
+            *(each.resource, f"{each.limit}/{each.per}{_kind(each)}", each.starts),
+            *(round(each.units, 3), round(each.peak, 3), each.amount, round(each.most_debt, 3), each.over_s),
         )
         for each in shown
     ]

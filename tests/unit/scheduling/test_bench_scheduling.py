@@ -78,7 +78,7 @@ def test_chats_under_each_limit_are_judged_by_waits_use_and_overshoot() -> None:
     case = windows.CASES[0]
     starts = [Start(1_000 + number / 9.99, windows.BATCH, "model") for number in range(2_000)]
     found = windows.found(case, [0.1] * 98 + [2.0] * 2, starts, 1_000.0, 1_200.0)
-    assert (found.p99_s, found.first_s, found.use) == (2.0, 0.1, pytest.approx(1.0, rel=1e-3))
+    assert (found.p99_s, found.first_s, found.use) == (2.0, 0.1, pytest.approx(1.0, rel=2e-3))
     assert found.over == 0
     crowded = [*starts, *(Start(1_100.0, windows.BATCH, "model") for _ in range(5))]
     assert windows.found(case, [], sorted(crowded), 1_000.0, 1_200.0).over > 0

@@ -71,6 +71,7 @@ def test_a_bucket_fills_up_evenly_until_its_reset() -> None:
 
 def test_units_come_back_that_were_charged_after_the_word() -> None:
     of = accounts(MINUTE)
+    of.tell("a", "requests", 50, 30.0, NOW, None, None)
     before = of.charge("a", {"requests": 10.0}, NOW)
     of.tell("a", "requests", 4, 30.0, NOW + 1, None, None)
     after = of.charge("a", {"requests": 4.0}, NOW + 1)

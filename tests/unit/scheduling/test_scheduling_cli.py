@@ -163,6 +163,16 @@ def test_the_proof_passes_or_names_the_limit_that_was_exceeded(emq: Shell) -> No
     assert found["twice"] == ["t0"]
 
 
+def test_the_kind_of_a_limit_is_set_shown_and_proved(emq: Shell) -> None:
+    emq("scheduling set sms resource acme-1", "limits.requests/minute=600 bucket of 50")
+    assert "requests 600 a minute (bucket of 50)" in emq("scheduling show sms")
+    base = 1_700_000_000_000_000
+    in_database(*(attempt(f"t{i}", base + i * 1_000_000, version=2) for i in range(9)))
+    assert "requests/minute (bucket)" in emq("scheduling verify sms")
+    [proof] = [each for each in emq.json("scheduling verify sms")["limits"] if each["per"] == "minute"]
+    assert (proof["kind"], proof["amount"], proof["starts"]) == ("bucket", 50, 9)
+
+
 def test_a_task_that_ended_twice_fails_the_proof_and_a_start_that_nobody_can_judge_leaves_it_open(emq: Shell) -> None:
     in_database(attempt("t0", 1_700_000_000_000_000), attempt("t0", 1_700_000_005_000_000))
     assert "tasks ended twice: 1\nsuch as t0" in emq("scheduling verify sms", code=exit_codes.FAILED)

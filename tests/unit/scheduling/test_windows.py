@@ -146,3 +146,11 @@ def test_many_chats_at_once_use_an_idle_minute_at_once() -> None:
     beside.run(1.0, 1e-9, 5.0)
     assert len(beside.waits) == 580
     assert max(beside.waits) == 0.0
+
+
+def test_a_minute_holds_no_more_wherever_it_begins() -> None:
+    beside = Beside(LONG[0])
+    beside.chat(1_800)
+    beside.run(130.0, 1e-9, 125.0)
+    assert len(beside.starts) > 1_200
+    assert most_in_any(beside.starts, 60.0) <= 600
