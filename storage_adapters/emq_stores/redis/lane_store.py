@@ -73,7 +73,7 @@ class RedisLanes:
     async def claim(
         self, claims: Sequence[LaneClaim], now_ms: int, max_bytes: int = 8 << 20
     ) -> list[LaneClaimed | errors.NotOwner]:
-        share = share_of(max_bytes, self._shards, [claim.lane for claim in claims])
+        share = share_of(max_bytes, self._shards, (claim.lane for claim in claims))
 
         async def one(shard: Shard, chunk: Sequence[LaneClaim]) -> list[LaneClaimed | errors.NotOwner]:
             keys = [shard.lane_armed, shard.fence, shard.woken]
@@ -159,7 +159,7 @@ class RedisLanes:
         requests: Sequence[Any],
         lane: Callable[[Any], str],
         one: Callable[[Shard, Sequence[Any]], Awaitable[list[Any]]],
-        weight: Callable[[Any], int] = lambda _: 1,
+        weight: Callable[[Any], int] | None = None,
     ) -> list[Any]:
         return await each_shard(self._shards, requests, lane, one, QUEUE_CHUNK, weight)
 

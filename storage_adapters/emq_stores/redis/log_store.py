@@ -83,7 +83,7 @@ class RedisLogStore:
         return body
 
     async def read(self, reads: Sequence[Read], max_bytes: int = 8 << 20) -> list[Batch | Refusal]:
-        share = share_of(max_bytes, self._shards, [group_of(read.queue) for read in reads])
+        share = share_of(max_bytes, self._shards, (group_of(read.queue) for read in reads))
 
         async def one(shard: Shard, chunk: Sequence[Read]) -> list[Batch | Refusal]:
             keys = [shard.head, shard.armed, shard.fence, shard.woken]
@@ -165,12 +165,14 @@ def _put_answer(put: Put, answer: int | list[int], shard: Shard) -> Sequence[int
 
 
 def _read_answer(read: Read, answer: Any, shard: Shard) -> Batch | Refusal:
+    if isinstance(answer, int):
+        if answer > 0:
+            return Batch((), (), answer, True)
+        if answer == 0:
+            return not_owner(group_of(read.queue), read.epoch)
+        return messages_lost(read.queue, read.mark.offset if read.mark else read.start, -1 - answer)
     if isinstance(answer, bytes):
         return _damaged(read.queue, shard)
-    if answer == 0:
-        return not_owner(group_of(read.queue), read.epoch)
-    if isinstance(answer, int):
-        return messages_lost(read.queue, read.mark.offset if read.mark else read.start, -1 - answer)
     following, exhausted, first, bodies = answer
     return Batch(range(first, first + len(bodies)), bodies, following, exhausted == 1)
 

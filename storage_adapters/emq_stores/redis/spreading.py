@@ -8,7 +8,7 @@ sent, so the division repeats nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from emq.runtime import errors
@@ -27,7 +27,7 @@ def weight_of(body: bytes) -> int:
     return 1 + len(body) // WEIGHT_BYTES
 
 
-def share_of(max_bytes: int, shards: Sequence[Shard], groups: Sequence[str]) -> int:
+def share_of(max_bytes: int, shards: Sequence[Shard], groups: Iterable[str]) -> int:
     """Return the bytes that each shard may return, so that all shards together keep to `max_bytes`; at least 1."""
     asked = 1 if len(shards) == 1 else len({shard_of(group, len(shards)) for group in groups})
     return max(1, max_bytes // max(1, asked))
@@ -39,9 +39,12 @@ async def each_shard(
     group: Callable[[Any], str],
     one: Callable[[Shard, Sequence[Any]], Awaitable[list[Any]]],
     chunk: int,
-    weight: Callable[[Any], int] = lambda _: 1,
+    weight: Callable[[Any], int] | None = None,
 ) -> list[Any]:
     """Send `requests` to their shards in calls of at most `chunk` weight; return answers in the order of the requests.
+
+    Args:
+        weight: None if each request has the weight 1.
 
     Raises:
         OutcomeUnknown, StoreFull, StoreUnavailable: every request failed with this error.
@@ -64,7 +67,9 @@ async def each_shard(
             for i, answer in zip(at, found, strict=True):
                 answers[i] = answer
 
-        for at in _chunks(places[index], chunk, lambda i: weight(requests[i])):
+        mine = places[index]
+        weights = None if weight is None else [weight(requests[i]) for i in mine]
+        for at in _chunks(mine, chunk, weights):
             await _guarded(at, send, fail)
 
     await _all(on_shard, list(places))
@@ -120,16 +125,16 @@ async def _all(send: Callable[[T], Awaitable[None]], parts: Sequence[T]) -> None
             raise outcome
 
 
-def _chunks(requests: Sequence[T], chunk: int, weight: Callable[[T], int]) -> list[Sequence[T]]:
-    if sum(map(weight, requests)) <= chunk:
-        return [requests] if requests else []
+def _chunks(requests: Sequence[T], chunk: int, weights: Sequence[int] | None) -> list[Sequence[T]]:
+    if weights is None:
+        return [requests[start : start + chunk] for start in range(0, len(requests), chunk)]
     parts: list[Sequence[T]] = []
     part: list[T] = []
     total = 0
-    for request in requests:
-        if part and total + weight(request) > chunk:
+    for request, weight in zip(requests, weights, strict=True):
+        if part and total + weight > chunk:
             parts.append(part)
             part, total = [], 0
         part.append(request)
-        total += weight(request)
+        total += weight
     return [*parts, part]

@@ -7,8 +7,9 @@
 --       of a message that the owner has seen ("" for none)
 -- WAIT waits for the caller's own last write. So a call that returns bodies writes something where the caller waits for
 -- a replica.
--- Returns for each queue 0 (stale epoch), -1 - tail (the message that the owner has seen is gone), 'damaged' (the head
---       is damaged), or {next, exhausted (0/1), offset of the first body, bodies}.
+-- Returns for each queue 0 (stale epoch), -1 - tail (the message that the owner has seen is gone), the tail (nothing is
+--       there to read; most reads of a host that looks at idle queues), 'damaged' (the head is damaged), or
+--       {next, exhausted (0/1), offset of the first body, bodies}.
 -- O(messages + queues + nodes of some 8 KiB between a queue's head and the offset where it is read).
 -- include mark
 -- include whole
@@ -54,7 +55,7 @@ for q = 1, #queues do
       wanted = math.min(limit - n, 3 * n, math.ceil(budget * #more / used))
     until ended or wanted <= 0
     local exhausted = n < limit and first + n >= head + redis.call('LLEN', list)
-    answer[q] = {first + n, exhausted and 1 or 0, first, bodies}
+    answer[q] = exhausted and n == 0 and first or {first + n, exhausted and 1 or 0, first, bodies}
     if touch and owner and n > 0 then
       redis.call('HSET', KEYS[3], groups[q], ARGV[a + 4])
       touch = false
