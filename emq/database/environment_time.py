@@ -69,18 +69,18 @@ class EnvironmentTime:
         return found, reference_us, sent_us, came_us
 
     def _note(self, connection: sa.Connection, passed_us: Callable[[], int], anchor_us: int | None) -> Asked:
-        for key in _KEYS.values():  # make the rows and lock them, so that notes are written one after the other
-            values = {"environment": self._environment, "key": key}
-            connection.execute(statements.catalog(connection, "time_lock"), values)
+        # Make the rows and lock them, so that notes are written one after the other.
+        rows = [{"environment": self._environment, "key": key, "value": 0} for key in _KEYS.values()]
+        connection.execute(statements.catalog(connection, "time_lock"), rows)
         noted = _noted(connection, self._environment)
         found, reference_us, sent_us, came_us = self._read(connection, noted, passed_us)
         middle_us, time_us = (sent_us + came_us) // 2, found.time_us
         if anchor_us is not None:
             time_us = max(time_us, middle_us + anchor_us)
         run = self._run if came_us - sent_us < QUICK_US else 0
-        for field, value in Noted(time_us, reference_us, run, middle_us)._asdict().items():
-            mine = (_meta.c.environment == self._environment) & (_meta.c.key == _KEYS[field])
-            connection.execute(sa.update(_meta).where(mine).values(value=value))
+        for row, value in zip(rows, Noted(time_us, reference_us, run, middle_us), strict=True):
+            row["value"] = value
+        connection.execute(statements.catalog(connection, "time_note"), rows)
         return Asked(time_us, sent_us, came_us)
 
 

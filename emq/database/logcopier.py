@@ -14,6 +14,12 @@ COPY_EVERY_S = 1.5
 """Seconds between two copies while something is written. SQLite itself copies at a commit once the log has grown to a
 bound, and that commit then takes tens of milliseconds longer."""
 
+SELDOM_S = 6.0
+"""The same after a copy of at most `FEW` pages, as of an idle process, for which the copies would be a tenth of its CPU."""
+
+FEW = 500
+"""Pages. A process that begins to write more fills less than the engine's bound in `SELDOM_S`."""
+
 
 class LogCopier:
     """A thread that opens a connection of its own for each copy, asleep while nothing is written.
@@ -45,7 +51,8 @@ class LogCopier:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._closed.wait(COPY_EVERY_S):
+        rest_s = COPY_EVERY_S
+        while not self._closed.wait(rest_s):
             self._written.wait()
             self._written.clear()
             if self._closed.is_set():
@@ -53,8 +60,12 @@ class LogCopier:
             # The writer will meet and report any error here (a full disk, a locked file, a file that was replaced).
             with contextlib.suppress(sqlite3.Error), self._guard:
                 if not self._file.trouble():
-                    with contextlib.closing(self._connected()) as connection:
-                        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                    rest_s = SELDOM_S if self.copy() <= FEW else COPY_EVERY_S
+
+    def copy(self) -> int:
+        """Copy the log to the file; return the number of pages that the log holds, copied or not."""
+        with contextlib.closing(self._connected()) as connection:
+            return int(connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1])
 
     def _connected(self) -> sqlite3.Connection:
         return sqlite3.connect(f"{Path(self._file.path).as_uri()}?mode=rw", uri=True)  # makes no new file
