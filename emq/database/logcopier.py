@@ -15,7 +15,7 @@ COPY_EVERY_S = 1.5
 bound, and that commit then takes tens of milliseconds longer."""
 
 SELDOM_S = 6.0
-"""The same after a copy of at most `FEW` pages, as of an idle process, for which the copies would be a tenth of its CPU."""
+"""The same after a copy of at most `FEW` pages. Else the copies would be a tenth of an idle process's CPU."""
 
 FEW = 500
 """Pages. A process that begins to write more fills less than the engine's bound in `SELDOM_S`."""

@@ -29,16 +29,9 @@ LARGEST_STEP = 1000
 TOGETHER = 500
 """Most paths in one query."""
 
-_COUNTER = ("*", "tree")
+_COUNTER = {"environment": "*", "key": "tree"}
 _nodes = tables.tree_nodes
 _sessions = tables.tree_sessions
-_meta = tables.meta.c
-_GLANCE = sa.select(
-    sa.select(_meta.value).where(_meta.environment == _COUNTER[0], _meta.key == _COUNTER[1]).scalar_subquery(),
-    _sessions.c.id,
-    _sessions.c.beat,
-    _sessions.c.timeout_ms,
-)
 
 
 class SessionGone(errors.EMQError):
@@ -88,8 +81,8 @@ def renew(connection: sa.Connection, session: int) -> None:
     Raises:
         SessionGone: the session has ended.
     """
-    beat = _sessions.c.beat + 1 + secrets.randbelow(LARGEST_STEP)
-    if not connection.execute(sa.update(_sessions).where(_sessions.c.id == session).values(beat=beat)).rowcount:
+    values = {"session": session, "step": 1 + secrets.randbelow(LARGEST_STEP)}
+    if not connection.execute(statements.catalog(connection, "tree_renew"), values).rowcount:
         raise SessionGone(f"session {session} has ended")
 
 
@@ -114,7 +107,7 @@ def glance(connection: sa.Connection, seen: int | None, paths: Iterable[str]) ->
         seen: the tree's number at the last look; None before the first look.
         paths: the nodes whose numbers to return if the tree's number has changed.
     """
-    rows = connection.execute(_GLANCE).all()
+    rows = connection.execute(statements.catalog(connection, "tree_glance"), _COUNTER).all()
     number = rows[0][0] if rows else 0
     found = None if number == seen else numbers(connection, paths)
     return Glance(number, [Sighting(*row[1:]) for row in rows], found)
@@ -201,7 +194,7 @@ def _change(connection: sa.Connection, session: int) -> int:
 
 
 def _next(connection: sa.Connection) -> int:
-    values = {"environment": _COUNTER[0], "key": _COUNTER[1], "step": 1 + secrets.randbelow(LARGEST_STEP)}
+    values = {**_COUNTER, "step": 1 + secrets.randbelow(LARGEST_STEP)}
     return int(connection.execute(statements.catalog(connection, "tree_next"), values).scalar_one())
 
 
