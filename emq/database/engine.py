@@ -89,10 +89,11 @@ def begin(
         # Set before the transaction begins: inside a transaction SQLite silently ignores the change.
         mode = _SQLITE_SYNCHRONOUS[durability or Durability.ACCEPTED]
         driver = connection.connection.driver_connection
-        if connection.info.get("synchronous") != mode and driver is not None:
+        assert driver is not None
+        if connection.info.get("synchronous") != mode:
             driver.execute(f"PRAGMA synchronous={mode}")
             connection.info["synchronous"] = mode
-        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+        driver.execute("BEGIN" if read_only else "BEGIN IMMEDIATE")  # SQLAlchemy would make a result of it
         return
     if durability is not None:
         connection.exec_driver_sql(f"SET LOCAL synchronous_commit TO {_POSTGRES_COMMIT[durability]}")
