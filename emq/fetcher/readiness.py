@@ -35,7 +35,10 @@ store's own sweep cannot see (after a failover to a replica that lagged). At 60,
 costs a read of 500 queues and a claim of 170 lanes a second. Both cost some 1 to 2 ms of the event loop's time."""
 
 SLICES = 120
-"""One a second: what a call costs whatever it asks for would be most of it in smaller slices."""
+"""One a second. A host of few queues looks at several at a time, `TOGETHER` at most: of a call for few queues, most is
+what each call costs, whatever it asks for."""
+
+TOGETHER = 10
 
 AFTER_BUG_S = 10.0
 """Least seconds between two looks at everything that follow unexpected failures. A loop that broke may have dropped
@@ -228,10 +231,11 @@ class Waker:
                 self._events.broken("fetch", group, exc)
 
     async def sweep(self) -> None:
-        """Look at a slice of all queues and lanes each second, at everything after a bug. Ends by cancellation."""
+        """Look at all queues and lanes in slices, at everything after a bug. Ends by cancellation."""
         looked_s = float("-inf")
         while True:
             queues, lanes = list(self._queues), list(self._groups)  # names, which keep nothing that is let go of
+            together = min(max(1, SLICES * LOOKED_AT // (1 + len(queues) + len(lanes))), TOGETHER)
             for i in range(SLICES):
                 await pace.rest(SWEEP_S / SLICES)
                 if not lanes:
@@ -241,10 +245,12 @@ class Waker:
                     looked_s = now_s
                     await self._doubt()
                     self._doubted = broken  # not before: if the look breaks, it comes again
-                for lane in _slice(lanes, i):
+                if i % together:
+                    continue
+                for lane in _slices(lanes, i, together):
                     self._events.due(lane, 0)
                 await self._lease.valid(self._clock)
-                part = [queue for name in _slice(queues, i) if (queue := self._queues.get(name)) is not None]
+                part = [queue for name in _slices(queues, i, together) if (queue := self._queues.get(name)) is not None]
                 await self._look_once(part)
 
     async def _look_once(self, queues: Sequence[OwnedQueue]) -> None:
@@ -266,10 +272,10 @@ class Waker:
             self._readiness.woken(queue)
 
 
-def _slice(names: Sequence[T], i: int) -> Sequence[T]:
-    """Return the `i`-th of `SLICES` parts of the names."""
+def _slices(names: Sequence[T], i: int, together: int) -> Sequence[T]:
+    """Return some of `SLICES` parts of the names, from the `i`-th on."""
     size = -(-len(names) // SLICES)
-    return names[i * size : (i + 1) * size]
+    return names[i * size : (i + together) * size]
 
 
 def wanted(queue: OwnedQueue) -> int:

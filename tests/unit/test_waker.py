@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import cast
 from unittest import mock
 
-from emq.fetcher.readiness import AFTER_BUG_S, SLICES, SWEEP_S, Readiness, Waker
+import pytest
+
+from emq.fetcher.readiness import AFTER_BUG_S, LOOKED_AT, SLICES, SWEEP_S, Readiness, Waker
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
@@ -93,8 +95,9 @@ class Bench:
         return group
 
 
-async def test_the_sweep_comes_to_every_queue_and_lane_once() -> None:
-    bench = Bench(SLICES + 7)
+@pytest.mark.parametrize("groups", [SLICES + 7, SLICES * LOOKED_AT // 8])
+async def test_the_sweep_comes_to_every_queue_and_lane_once(groups: int) -> None:
+    bench = Bench(groups)
     sweeping = asyncio.create_task(bench.waker.sweep())
     await asyncio.sleep(SWEEP_S + 0.1)
     sweeping.cancel()
