@@ -2,14 +2,15 @@
 
 `--flood`: waits of an urgent type with and without a flood of another. `--failure`: a quarter of the resources fail and
 return. `--tenants`: 200 tenants with weights from 1 to 10 on one resource. `--costs`: tenants whose tasks cost 1 to
-3,000 units. `--windows`: chats beside a batch under limits of a minute and of an hour.
+3,000 units. `--windows`: chats beside a batch under limits of a minute and of an hour. `--many`: the first start while
+tasks of `--many-tenants` tenants wait.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from bench.scheduling import backlog, costs, failure, flood, tenants, windows
+from bench.scheduling import backlog, costs, failure, flood, many, tenants, windows
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage
 
@@ -18,9 +19,10 @@ FAILURE_S = 20.0
 TENANTS, TENANTS_RATE, TENANTS_S = 200, 1_000.0, 10
 COSTS_S = 30
 WINDOWS_S = 190
+MANY_S = 20
 
 
-async def run(stage: Stage, *, resources: int, seconds: int, rounds: int, **chosen: bool) -> dict[str, Any]:
+async def run(stage: Stage, *, resources: int, seconds: int, rounds: int, **chosen: Any) -> dict[str, Any]:
     if chosen["flood"]:
         return await flood.run(stage, resources=FLOODED, seconds=seconds / 2, rounds=rounds)
     if chosen["failure"]:
@@ -31,6 +33,9 @@ async def run(stage: Stage, *, resources: int, seconds: int, rounds: int, **chos
         return await costs.run(stage, seconds=COSTS_S)
     if chosen["windows"]:
         return await windows.run(stage, seconds=WINDOWS_S)
+    if chosen["many"]:
+        sizes = {"tenants": chosen["many_tenants"], "tasks": chosen["many_tasks"]}
+        return await many.run(stage, **sizes, seconds=MANY_S)
     return await backlog.run(stage, resources=resources, seconds=seconds)
 
 
@@ -45,6 +50,9 @@ BENCHMARK = Benchmark(
         ("tenants", False, "tenants of different weights on one resource"),
         ("costs", False, "tenants of different weights whose tasks cost 1 to 3,000 units"),
         ("windows", False, "chats beside a batch under limits of a minute and of an hour"),
+        ("many", False, "the first start while tasks of very many tenants wait"),
+        ("many-tenants", 100_000, "with --many: tenants"),
+        ("many-tasks", 1_000_000, "with --many: tasks of all tenants together"),
     ),
     figures=(
         Figure("utilisation", ">=", 0.98),
@@ -59,5 +67,6 @@ BENCHMARK = Benchmark(
         Figure("use_percent", ">=", 97.0),
         Figure("urgent_p99_s", "<", 1.0),
         Figure("urgent_first_s", "<", 1.0),
+        Figure("first_start_s", "<=", 2.0),
     ),
 )

@@ -15,7 +15,7 @@ from emq.host.orphan_watch import OrphanWatch
 from emq.host.ownership import Ownership
 from emq.host.surroundings import Storage
 from emq.runtime import errors, pace
-from emq.topics.topic_changes import Changes
+from emq.topics.topic_changes import Changes, Place
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,11 @@ Created = Callable[[Collection[str], Iterable[OwnedGroup]], None]
 class CatalogLoop:
     """Reads the catalog's changes; `Ownership` applies them, and the membership learns the groups and their quotas.
 
+    A host that starts reads all topics in parts, so that it consumes the first groups while it reads the others.
+
     Attributes:
-        version: the version of the catalog that the host knows; 0 before the first look.
+        version: the version of the catalog that the host knows; 0 before the first look. At first, topics of families
+            may be missing.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class CatalogLoop:
         self._refreshing = asyncio.Lock()
         self._when_deleted: list[Callable[[str], None]] = []
         self._when_created: list[Created] = []
+        self._behind: Place | None = None  # where the first reading goes on
         self.version = 0
 
     def when_deleted(self, act: Callable[[str], None]) -> None:
@@ -75,6 +79,9 @@ class CatalogLoop:
             self._catalog.written.clear()
             try:
                 await self.look()
+                while self._behind is not None:
+                    await self._read_on(self._behind)
+                    await self.look()
             except errors.DatabaseUnavailable:
                 await asyncio.sleep(TRY_AGAIN_S)  # the known catalog stays in use; the database has logged why
             if self.version != before:
@@ -94,9 +101,19 @@ class CatalogLoop:
                 all that is written there now: upgrade it.
         """
         async with self._refreshing:
+            if self.version == 0:
+                part, self._behind = await self._catalog.begun()
+                await self._follow(part)
             changes = await self._catalog.changes_since(self.version)
-            if self.version == 0 or changes.version != self.version:
+            if changes.version != self.version:
                 await self._follow(changes)
+
+    async def _read_on(self, after: Place) -> None:
+        """Read the next part of what was there at the first look; others may look at the catalog in between."""
+        async with self._refreshing:
+            part, behind = await self._catalog.more(self.version, after)
+            await self._follow(part)
+            self._behind = behind
 
     async def look_for(self, version: int) -> None:
         """Read the catalog unless the host already knows this version or a newer one."""

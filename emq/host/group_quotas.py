@@ -58,15 +58,15 @@ class GroupQuotas:
             for index in range(topic.groups, self._known.get(topic.name, 0)):
                 self._forget_group(topic.group(index))
             self._known[topic.name] = topic.groups
-            if topic.options.budget is not None or topic.shared_s:
-                self._sharing.add(topic.name)
-                self.is_new = True
             for start in range(0, topic.groups, AT_ONCE):
                 if start:
                     await asyncio.sleep(0)
                 indices = range(start, min(start + AT_ONCE, topic.groups))
                 for index, (group, load) in zip(indices, budgets.loads(topic, indices).items(), strict=True):
                     self._follow_group(group, load, buckets.bucket_of(topic, index, self._topics))
+            if (topic.options.budget is not None or topic.shared_s) and topic.group(0) not in self._buckets:
+                self._sharing.add(topic.name)  # those in buckets, of which there may be many, change no offer
+                self.is_new = True
 
     def all(self) -> dict[str, float]:
         """Return the quotas of all buckets, and of all groups of no bucket, by their names; in starts a second.

@@ -13,7 +13,7 @@ from emq.runtime.inputs import is_pattern
 from emq.topics import catalog_rows, row_codec, rules
 from emq.topics.catalog_rows import TopicRows
 from emq.topics.model import Topic
-from emq.topics.topic_changes import ChangedNames, Changes
+from emq.topics.topic_changes import ChangedNames, Changes, Place
 
 T = TypeVar("T")
 
@@ -113,6 +113,18 @@ class CatalogReading:
             DatabaseUnavailable: try again later.
         """
         return await self.read_rows(lambda rows: rows.changes.since(version))
+
+    async def begun(self) -> tuple[Changes, Place | None]:
+        """Return the first part of all topics that are awake; see `TopicChanges.begun`.
+
+        Raises:
+            HostConflict, DatabaseUnavailable: as `changes_since`.
+        """
+        return await self.read_rows(lambda rows: rows.changes.begun())
+
+    async def more(self, version: int, after: Place) -> tuple[Changes, Place | None]:
+        """Return the next part; see `TopicChanges.more`."""
+        return await self.read_rows(lambda rows: rows.changes.more(version, after))
 
     async def changed_names(self, version: int) -> ChangedNames:
         """Return the names of the topics that changed after `version`; no names if it is 0.

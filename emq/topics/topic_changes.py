@@ -51,6 +51,13 @@ class Changes(NamedTuple):
         return [name for name in known if name not in there]
 
 
+Place = tuple[int, str]
+"""Version and name of the last topic read, for the next page."""
+
+PAGE = 2_000
+"""Topics of families on one page."""
+
+
 class ChangedNames(NamedTuple):
     """Names of the topics that changed since a version.
 
@@ -80,7 +87,7 @@ class TopicChanges:
         return database.read_value(self._connection, self._environment, VERSION)
 
     def since(self, version: int) -> Changes:
-        """Return the changes after a version; 0 for all topics that are awake."""
+        """Return the changes after a version; 0 for all topics that are awake (see `begun` for these in parts)."""
         now, lost = self._after(version, admits=True)
         if now == version > 0:
             return Changes(now, [], [], False, {})
@@ -95,6 +102,39 @@ class TopicChanges:
         gone = [row.name for row in rows if row.deleted_at > since or row.name in unread]
         families = FamilyRows(self._connection, self._environment).buckets()
         return Changes(now, [*read.values()], gone, lost, families)
+
+    def begun(self) -> tuple[Changes, Place | None]:
+        """Return the topics that a host must know before it knows others, and a page of the others.
+
+        The former are those of no family, and budgets: the bucket of a topic's groups depends on its budget.
+
+        Returns:
+            The topics, as the changes since 0, and the place at which `more` goes on; None if these are all.
+        """
+        now, _ = self._after(0, admits=True)
+        needed = self._connection.execute(self._awake().where(~_may_follow)).all()
+        return self._page(now, needed, self._awake())
+
+    def more(self, version: int, after: Place) -> tuple[Changes, Place | None]:
+        """Return the next page, and the place behind it. A topic changed since `begun` may come again.
+
+        Args:
+            version: of the result of `begun`; what changed since then is told by `since`.
+        """
+        behind = sa.tuple_(_table.c.version, _table.c.name) > sa.tuple_(*map(sa.literal, after))
+        return self._page(version, (), self._awake().where(behind))
+
+    def _page(self, version: int, needed: Sequence[Any], others: sa.Select[Any]) -> tuple[Changes, Place | None]:
+        page = self._connection.execute(others.where(_may_follow).limit(PAGE)).all()
+        read = row_codec.readable_ones((row.name, row.body) for row in (*needed, *page))
+        families = FamilyRows(self._connection, self._environment).buckets()
+        place = (page[-1].version, page[-1].name) if len(page) == PAGE else None
+        return Changes(version, [*read.values()], [], False, families), place
+
+    def _awake(self) -> sa.Select[Any]:
+        query = sa.select(_table.c.name, _table.c.body, _table.c.version)
+        awake = query.where(_table.c.environment == self._environment, _table.c.live == tables.AWAKE)
+        return awake.order_by(_table.c.version, _table.c.name)
 
     def names_since(self, version: int) -> ChangedNames:
         """Return the names of the topics that changed after a version; none after 0."""
@@ -129,3 +169,7 @@ class TopicChanges:
         deleted_at = sa.cast(_table.c.deleted_at, sa.BigInteger).label("deleted_at")
         query = sa.select(_table.c.name, deleted_at, *columns)
         return query.where(_table.c.environment == self._environment, _table.c.version > since)
+
+
+_may_follow = sa.and_(_table.c.body.contains('"family":'), ~_table.c.body.contains('"shared_s":'))
+"""The condition for topics of families that are no budgets."""

@@ -30,6 +30,7 @@ from emq_scheduling.pools import rules
 from emq_scheduling.pools.catalog import PoolCatalog
 from emq_scheduling.records.records import Records, TaskStatus
 from emq_scheduling.tasks import topic_of
+from emq_scheduling.topics import root_name
 
 if TYPE_CHECKING:
     from emq.app import App
@@ -123,7 +124,7 @@ async def candidates(app: App, pool: str, task_type: str = "", tenant: str = "")
         is_all = is_all and len(below) <= MOST_TOPICS
         names = list(dict.fromkeys([*names, *below])) if is_all else names
     found = await app.catalog.some(names[:MOST_TOPICS] if not is_all else names)
-    return Candidates([each for each in found.values() if each.options.budget == pool], is_all)
+    return Candidates([each for each in found.values() if each.options.budget == root_name(pool)], is_all)
 
 
 async def is_remembered(app: App, among: Sequence[Topic], task: str) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from emq.runtime import errors
 from emq.storage.message import Message
-from emq_scheduling import finding, given
+from emq_scheduling import finding, given, topics
 from emq_scheduling.hosting.attempts import Performer, Run
 from emq_scheduling.hosting.pool_host import PoolHost
 from emq_scheduling.model import Costs
@@ -125,7 +125,7 @@ class Scheduling:
                 choose = lambda kind, known=performers: known.get(kind) or known.get(ANY)  # noqa: E731
                 host = self._hosts[name] = PoolHost(app, name, catalog, ends, choose)
                 assert app.host is not None
-                app.host.letting_go.keep_while(name, host.is_busy)
+                app.host.letting_go.keep_while(topics.root_name(name), host.is_busy)
                 tasks.append(asyncio.create_task(host.run(), name=f"emq pool {name}"))
             try:
                 yield

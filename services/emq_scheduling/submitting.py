@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,6 +42,9 @@ ADDED_S = 0.1
 
 OLD_S = 5.0
 """Seconds after which a submit waits for the reading: a program may submit once an hour."""
+
+MOST_GOOD = 10_000
+"""Most types with tenants of which a process remembers that they are good names; then it forgets all."""
 
 MOST_REPLY_TOPICS = 10_000
 """Most topics for results that a process remembers; then it forgets all."""
@@ -91,7 +94,8 @@ class Submitter:
         self._snapshot: Snapshot | None = None
         self._read_at = -math.inf
         self._reading: asyncio.Task[None] | None = None
-        self._topics: dict[tuple[str, str], str] = {}
+        self._is_ensured = False  # whether the families of the pool and its types are known to exist
+        self._good: set[tuple[str, str]] = set()  # types and tenants that were found to be good names
         self._unseen = Unseen()
         self._reasons: dict[str, str] = {}  # why no resource takes a type
         self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
@@ -110,7 +114,6 @@ class Submitter:
         await self._look_for_replies(submissions)
         outcomes: list[Receipt | errors.EMQError | None] = []
         outgoing: list[Outgoing] = []
-        admitted: list[Submission] = []
         now = self._app.clock.now()
         for each in submissions:
             try:
@@ -121,8 +124,7 @@ class Submitter:
                 outcomes.append(exc)
             else:
                 outcomes.append(Receipt("", wait_s))
-                admitted.append(each)
-        sent = iter(await self._sent(pool, admitted, outgoing))
+        sent = iter(await self._sent(pool, outgoing))
         found: list[Receipt | errors.EMQError] = []
         for outcome in outcomes:
             if isinstance(outcome, Receipt):
@@ -180,7 +182,7 @@ class Submitter:
         if self._stored is None or await self._catalog.version(self.name) != self._stored.version:
             stored = await self._catalog.get(self.name)
             self._unseen.follow(stored.pool)
-            self._topics.clear()
+            self._is_ensured = False
             self._reasons = {}
             self._most = {}
             self._limits = {limit.name for each in stored.pool.resources.values() for limit in each.limits}
@@ -198,10 +200,11 @@ class Submitter:
 
     def _admit(self, pool: Pool, each: Submission, now: float) -> float | None:
         """Return the predicted wait; raise `TaskRefused` if the pool does not take the task."""
-        if not (
-            isinstance(each.type, str) and isinstance(each.tenant, str) and (each.type, each.tenant) in self._topics
-        ):
+        if not (isinstance(each.type, str) and isinstance(each.tenant, str) and (each.type, each.tenant) in self._good):
             given.check_texts(each.type, each.tenant)
+            if len(self._good) >= MOST_GOOD:
+                self._good.clear()
+            self._good.add((each.type, each.tenant))
         kind = pool.types.get(each.type)
         if kind is None:
             raise self._unknown(pool, each.type)
@@ -357,15 +360,13 @@ class Submitter:
                 wanted &= (await self._app.catalog.some(wanted)).keys()
             self._reply_topics |= wanted  # while the database is away, all are taken to exist
 
-    async def _sent(
-        self, pool: Pool, admitted: Sequence[Submission], outgoing: Sequence[Outgoing]
-    ) -> list[str | errors.EMQError]:
+    async def _sent(self, pool: Pool, outgoing: Sequence[Outgoing]) -> list[str | errors.EMQError]:
         """Send tasks; send those whose topics are gone once more: somebody has created the pool again."""
-        await self._ensure(pool, admitted)
+        await self._ensure(pool)
         sent = list(await self._app.send(outgoing))
         if again := [i for i, outcome in enumerate(sent) if isinstance(outcome, errors.UnknownTopic)]:
             await self._read_anew()
-            await self._ensure(pool, [admitted[i] for i in again])
+            await self._ensure(pool)
             for i, outcome in zip(again, await self._app.send([outgoing[i] for i in again]), strict=True):
                 sent[i] = outcome
         return sent
@@ -375,17 +376,14 @@ class Submitter:
         self._stored = None
         await self._read()
 
-    async def _ensure(self, pool: Pool, submissions: Iterable[Submission]) -> None:
-        """Create the topics that are not known to exist."""
-        known = self._topics
-        missing = {(s.type, s.tenant) for s in submissions if (s.type, s.tenant) not in known}
-        if missing:
+    async def _ensure(self, pool: Pool) -> None:
+        """Create the topics and families of the pool unless they are known to exist; tasks make those of tenants."""
+        if not self._is_ensured:
             if not await self._catalog.version(self.name):  # else topics of a deleted pool would be created
                 await self._read_anew()
-            missing.update((kind, "") for kind in pool.types)  # together, so that no later task waits for its own
-            gains = {kind: self._unseen.gain(kind) for kind, _ in missing}
-            await topics.ensure(self._app, pool, sorted(missing), gains)
-            known.update({pair: topic_of(self.name, *pair) for pair in missing})
+            pool = pool if self._stored is None else self._stored.pool
+            await topics.ensure(self._app, pool, {kind: self._unseen.gain(kind) for kind in pool.types})
+            self._is_ensured = True
 
 
 def _opens_s(kind: TaskType, zone: str, now: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -10,7 +11,9 @@ import sqlalchemy as sa
 
 from emq.database import Database
 from emq.runtime import errors
+from emq.topics import topic_changes
 from emq.topics.catalog import Catalog
+from emq.topics.families import Family
 from emq.topics.model import Topic, TopicOptions
 
 NAMES = ["a", "a-1", "a.", "a.b", "a.b.c", "a.é", "a.\U0010ffff", "a.\U0010ffff.b", "aZ", "a_b", "a%b"]
@@ -96,6 +99,34 @@ async def test_a_reading_of_the_whole_catalog_looks_only_at_topics_that_are_awak
     assert "live=? AND version>?" in plan or "(live = 1)" in plan, plan
     assert sorted(topic.name for topic in (await catalog.changes_since(0)).changed) == STORED
     assert len(await catalog.list()) == len(STORED) + 300
+
+
+async def test_a_host_reads_the_catalog_in_parts_first_what_others_need(
+    catalog: Catalog, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_changes, "PAGE", 7)
+    await catalog.families.create(Family(Topic("f.*", 1, options=TopicOptions(idle_s=60.0))))
+    await catalog.create_many([Topic("f..root", 5), *(Topic(f"f.{i}", 1) for i in range(20))])
+    await catalog.create(Topic("f.below", 1, options=TopicOptions(budget="f..root")))  # so the root's row is the newest
+    [slept] = await catalog.families.sleep(await catalog.families.versions(["f.3"]), lambda *_: None)
+    parts, after = list[list[str]](), None
+    changes, after = await catalog.begun()
+    parts.append([topic.name for topic in changes.changed])
+    await catalog.update("f.0", qps=2)  # comes in a later part, or with the changes since
+    await catalog.delete("f.19")
+    while after is not None:
+        part, after = await catalog.more(changes.version, after)
+        assert part.version == changes.version
+        parts.append([topic.name for topic in part.changed])
+    assert {*STORED, "f..root"} <= set(parts[0])
+    assert len(parts[0]) == len(STORED) + 1 + 7
+    assert max(map(len, parts[1:])) == 7
+    told = Counter(name for part in parts for name in part)
+    told.update(topic.name for topic in (await catalog.changes_since(changes.version)).changed)
+    rest = {f"f.{i}" for i in range(20)} - {slept, "f.19"}
+    assert told.keys() - {"f.19"} == {*STORED, "f..root", "f.below", *rest}
+    plans = await plans_of(db, lambda: catalog.more(changes.version, (1, "")))
+    assert all("emq_topics_live" in plan or "live = 1" in plan for plan in plans), plans
 
 
 async def test_the_names_of_what_changed_are_told_without_the_topics(catalog: Catalog, db: Database) -> None:

@@ -176,11 +176,16 @@ async def test_topics_of_a_pool_are_no_plain_topics_whose_rate_or_pause_an_opera
     await api("POST", "/v1/pools/sms/tasks", {"type": "marketing", "payload": 1, "tenant": "acme"})
     for name in ("sms.plain", "shop-7"):
         await api.app.create_topic(name, qps=10)
-    assert {"sms", "sms.marketing.acme"} <= set(await api.app.catalog.names())
+    assert {"sms..pool", "sms.marketing.acme"} <= set(await api.app.catalog.names())
     http = await signed_in(api, api.admin)
     found = (await http.get("/ui/tenants")).text
     assert re.findall(r'<a href="/ui/tenants/([^"]+)">', found) == ["shop-7", "sms.plain"]
-    for name, is_of_pool in (("sms", True), ("sms.marketing.acme", True), ("sms.plain", False), ("shop-7", False)):
+    for name, is_of_pool in (
+        ("sms..pool", True),
+        ("sms.marketing.acme", True),
+        ("sms.plain", False),
+        ("shop-7", False),
+    ):
         page = (await http.get(f"/ui/tenants/{name}")).text
         assert ("Pause…" in page, 'href="/ui/pools/sms"' in page) == (not is_of_pool, is_of_pool), name
 

@@ -165,10 +165,9 @@ class Estimates:
         """
         late = found.parts() if (found := self._brought.get(kind)) is not None else {}
         here = dict(matching.window.sums.tenants(kind))
-        counts = {
-            name: max(waiting.get(name, 0), here[name].count if name in here else 0) for name in {*waiting, *here}
-        }
-        parts = _together(counts, {tenant: each.parts() for tenant, each in here.items()}, late)
+        counts = {name: max(waiting.get(name, 0), each.count) for name, each in here.items()}
+        others = sum(waiting.values()) - sum(waiting.get(name, 0) for name in here)
+        parts = _together(counts, {tenant: each.parts() for tenant, each in here.items()}, others, late)
         charged = matching.costing.estimates.get(kind, {})
         uses = self._used.get(kind, {})
         made = {}
@@ -191,18 +190,19 @@ def bounds_of(kind: TaskType) -> tuple[float, float]:
 
 
 def _together(
-    waiting: Mapping[str, int], parts: Mapping[str, Mapping[str, Part]], late: Mapping[str, Part]
+    waiting: Mapping[str, int], parts: Mapping[str, Mapping[str, Part]], others: int, late: Mapping[str, Part]
 ) -> Mapping[str, Part]:
     """Return the costs that all tasks of a type bring, by limit.
 
-    Tasks of a tenant that are still in the store count as those that the host has; without such, as the latest ones.
+    Tasks of a tenant that are still in the store count as those that the host has; those of the other tenants, of which
+    it has none, as the latest ones.
     """
-    total = sum(waiting.values())
+    total = others + sum(waiting.values())
     if not total or not (late or any(parts.values())):
         return late
     found: dict[str, Part] = {}
-    for tenant, count in waiting.items():
-        for name, part in parts.get(tenant, late).items():
+    for count, each in (*((count, parts[tenant]) for tenant, count in waiting.items()), (others, late)):
+        for name, part in each.items():
             named, units = found.get(name, Part())
             found[name] = Part(named + part.named * count / total, units + part.units * count / total)
     return found

@@ -14,6 +14,7 @@ from emq.storage.message import Message
 from emq.topics.model import Topic
 from emq_scheduling import topics
 from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe, encoded, record_of
+from emq_scheduling.hosting.fast_tenants import FastTenants
 from emq_scheduling.hosting.replies import Replies, Unstarted
 from emq_scheduling.hosting.scheduler import Scheduler
 from emq_scheduling.hosting.viewing import Viewer
@@ -78,9 +79,11 @@ class PoolHost:
         self._catalog = catalog
         self._ends = ends
         self._performer = performer
+        self._root = topics.root_name(name)
         self._stored: Stored | None = None
         self._adapted: tuple[int, dict[str, float]] | None = None  # version and gains that its topics follow
         self._viewer: Viewer | None = None
+        self._fast: FastTenants | None = None
         self._epoch: int | None = None  # of the ownership in which the pool was taken over
         self._leaving: Scheduler | None = None
         self._is_missing = False
@@ -110,6 +113,8 @@ class PoolHost:
                 raise errors.GiveBack(f"there is no pool {self.name!r} now", pause_s=TICK_S)
             raise errors.GiveBack(f"pool {self.name!r} is being taken over", pause_s=TAKING_OVER_S)
         _, kind, _ = topics.parsed(message.topic)
+        if self._fast is not None:
+            self._fast.came(message.topic)
         known = scheduler.pool.types.get(kind)
         try:
             task = task_of(message, None if known is None else known.longest_wait_s)
@@ -223,12 +228,12 @@ class PoolHost:
             await self._let_go()
 
     async def _look(self) -> None:
-        epoch = self._app.epoch_of(self.name)
+        epoch = self._app.epoch_of(self._root)
         if epoch != self._epoch:
             await self._let_go()
         if epoch is None:
             await self._prepare()
-        if not self._app.owns(self.name):  # perhaps for a moment only, and under the same epoch
+        if not self._app.owns(self._root):  # perhaps for a moment only, and under the same epoch
             await asyncio.sleep(WATCH_S)
             return
         if self.scheduler is None:
@@ -236,7 +241,7 @@ class PoolHost:
         else:
             await self._tick(self.scheduler)
         for _ in range(round(TICK_S / WATCH_S)):
-            if self._app.epoch_of(self.name) == epoch:
+            if self._app.epoch_of(self._root) == epoch:
                 await asyncio.sleep(WATCH_S)
 
     def is_busy(self) -> bool:
@@ -257,8 +262,8 @@ class PoolHost:
                 await self._snapshots.drop(self.name)
                 self._viewer = None
             return
-        await topics.ensure(self._app, pool, [(kind, "") for kind in pool.types])
-        self._is_prepared = True
+        await topics.ensure(self._app, pool)
+        self._is_prepared = bool(pool.types)
 
     async def _take_over(self, epoch: int | None) -> None:
         try:
@@ -275,7 +280,7 @@ class PoolHost:
         scheduler = Scheduler(
             self._stored.pool,
             self._app.clock,
-            lambda: self._app.epoch_of(self.name) == epoch and self._app.owns(self.name),
+            lambda: self._app.epoch_of(self._root) == epoch and self._app.owns(self._root),
             self._is_here,
             self._on_ended,
             self._stored.version,
@@ -291,6 +296,7 @@ class PoolHost:
         self._keeper = keeper
         self.scheduler, self._epoch, self._adapted = scheduler, epoch, None
         self._viewer = Viewer(scheduler, self._app.host_name(), self._app.clock.now())
+        self._fast = FastTenants(self._app, self._topics())
         self._running.clear()
         log.info("pool %r is scheduled on this host", self.name)
 
@@ -325,7 +331,7 @@ class PoolHost:
     def _is_here(self) -> bool:
         """Return whether no other host can have the pool: this host has it, or it was deleted."""
         host = self._app.host
-        return self._is_missing or (host is not None and host.holds(self.name))
+        return self._is_missing or (host is not None and host.holds(self._root))
 
     async def _tick(self, scheduler: Scheduler) -> None:
         assert self._stored is not None
@@ -352,6 +358,8 @@ class PoolHost:
         if self._adapted != wanted:  # last, since a topic that cannot follow must not hold up the rest
             await topics.adapt_all(self._app, scheduler.pool, wanted[1])
             self._adapted = wanted
+        if self._fast is not None and self._app.host is not None:
+            await self._fast.look(scheduler.pool, wanted[1], self._app.host.ownership.topics)
 
     async def _deleted(self) -> None:
         """Let go of a pool that was deleted. Running tasks may end, and waiting ones stay in their topics."""
@@ -364,7 +372,7 @@ class PoolHost:
         """Return the topics of the pool that are awake: others hold no tasks."""
         host = self._app.host
         known = {} if host is None else host.ownership.topics
-        return [topic for name, topic in known.items() if name.startswith(f"{self.name}.")]
+        return [topic for topic in known.values() if topic.options.budget == self._root]
 
     async def _count(self) -> None:
         """Count the tasks of each topic that are not done, less often if that takes long."""

@@ -13,6 +13,7 @@ from emq.runtime import errors
 from emq_scheduling.hosting.attempts import Dropped, record_of
 from emq_scheduling.records.ends import CANCELLED, EndLog
 from emq_scheduling.tasks import Task
+from emq_scheduling.topics import root_name
 
 if TYPE_CHECKING:
     from emq.app import App
@@ -100,13 +101,13 @@ class Replies:
             GiveBack: the host lets go of the pool meanwhile, so that the next owner does the task again.
         """
         assert task.reply_to is not None
-        epoch = self._app.epoch_of(self._pool)
+        epoch = self._app.epoch_of(root := root_name(self._pool))
         while True:
             try:
                 await self._app.publish(task.reply_to, body, key=task.key, message_id=f"{task.id}:{outcome}")
                 return
             except _PASSING as exc:
-                if epoch is None or self._app.epoch_of(self._pool) != epoch:
+                if epoch is None or self._app.epoch_of(root) != epoch:
                     raise errors.GiveBack(f"its reply was not sent: {exc}") from exc
                 self._tell(exc)
             await asyncio.sleep(AGAIN_S)

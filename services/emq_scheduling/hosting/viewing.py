@@ -40,6 +40,9 @@ class Viewer:
         self._version = -1
         self._predictor: Predictor | None = None
         self._paces: dict[str, Pace] = {}
+        self._counted: Mapping[str, int] | None = None
+        self._tenants: dict[str, Counter[str]] = {}
+        self._most: dict[str, dict[str, int]] = {}
         self.gains: dict[str, float] = {}
         self._before: tuple[float, dict[str, int], dict[str, int]] | None = None
         self._arrivals: dict[str, float] = {}
@@ -48,14 +51,17 @@ class Viewer:
         """Return the snapshot of this moment.
 
         Args:
-            backlog: tasks that are not done, by topic.
+            backlog: tasks that are not done, by topic; another object whenever they were counted again.
         """
         scheduler = self._scheduler
+        if backlog is not self._counted or scheduler.version != self._version:
+            self._counted, self._tenants = backlog, _by_type(backlog, scheduler.pool.types)
+            self._most = {kind: _most(each) for kind, each in self._tenants.items()}
         if self._predictor is None or scheduler.version != self._version:
             self._predictor, self._version = Predictor(scheduler.pool), scheduler.version
             self._paces, self.gains = {}, {}
-        tenants, unfinished = _by_type(backlog, scheduler.pool.types)
-        running = scheduler.measured.running
+        tenants, running = self._tenants, scheduler.measured.running
+        unfinished = {kind: each.total() for kind, each in tenants.items()}
         waiting = {kind: max(0, n - running[kind], scheduler.waiting(kind)) for kind, n in unfinished.items()}
         self._note_arrivals(waiting, now)
         state = self._state(waiting, tenants, now)
@@ -74,7 +80,7 @@ class Viewer:
                     running=running[kind],
                     predicted_wait_s=None if math.isinf(waits.get(kind, 0.0)) else waits.get(kind, 0.0),
                     waits=scheduler.measured.waits(kind, now),
-                    tenants=_most(tenants[kind]),
+                    tenants=self._most[kind],
                     costs=self._costs(kind, state),
                     **{name: scheduler.measured.outcomes[kind, name] for name in _ENDS},
                 )
@@ -177,14 +183,14 @@ class Viewer:
 _ENDS = ("done", "dead", "expired", "cancelled")
 
 
-def _by_type(backlog: Mapping[str, int], types: Mapping[str, object]) -> tuple[dict[str, Counter[str]], dict[str, int]]:
-    """Return the tasks that are not done by type and tenant, and by type; the tenant is empty for none."""
+def _by_type(backlog: Mapping[str, int], types: Mapping[str, object]) -> dict[str, Counter[str]]:
+    """Return the tasks that are not done by type and tenant; the tenant is empty for none."""
     tenants: dict[str, Counter[str]] = {kind: Counter() for kind in types}
     for topic, count in backlog.items():
         _, kind, tenant = topics.parsed(topic)
         if kind in tenants and count:
             tenants[kind][tenant] += count
-    return tenants, {kind: each.total() for kind, each in tenants.items()}
+    return tenants
 
 
 def _most(tenants: Counter[str]) -> dict[str, int]:

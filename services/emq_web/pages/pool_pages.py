@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from starlette.responses import Response
 
 from emq.topics.model import Topic
+from emq_scheduling.topics import root_name
 from emq_web.pages import changes, pools_screen
 from emq_web.pages.routing import AdminView, Screen, new_router
 from emq_web.scheduling import catalog
@@ -50,4 +51,5 @@ def _first(topic: str | Topic) -> str:
 def _pool_of(topic: Topic) -> str:
     """Return the pool, given that one has the first part of the topic's name; a plain topic may begin with it, too."""
     pool = _first(topic)
-    return pool if topic.name == pool or topic.options.budget == pool else ""
+    root = root_name(pool)
+    return pool if root in (topic.name, topic.options.budget) else ""

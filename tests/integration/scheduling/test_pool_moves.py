@@ -16,6 +16,7 @@ import emq
 from emq.database import Database
 from emq.offsets.sleep import put_to_sleep
 from emq.runtime import errors
+from emq.topics.model import Topic
 from emq_scheduling import administering, topics
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.limits.usage_keeper import UsageTable
@@ -230,7 +231,7 @@ async def test_a_pool_goes_on_and_moves_after_the_databases_clock_was_set_back(
             await scheduling.pools.put(msgspec.structs.replace(pool, zone="Europe/Paris"))
             async with b.running():
                 a.stop()
-                await until(lambda: b.owns(POOL), 20)
+                await until(lambda: b.owns(topics.root_name(POOL)), 20)
                 sent = await submitted(other, 20)
                 await until(lambda: set(jobs.done) >= set(sent), 20)
                 assert jobs.hosts["b"] == 20
@@ -308,7 +309,7 @@ async def test_topics_follow_a_change_of_which_a_host_made_one_half(
     changed = working(TaskType(max_attempts=17))
     async with app:
         await scheduling.pools.put(working(TaskType()))
-        await topics.ensure(app, working(TaskType()), [("work", "")])
+        await topics.ensure(app, working(TaskType()))
         before = (await app.catalog.get("p.work")).options.max_attempts
         if fault == "crash":  # of the host that was to follow
             await scheduling.pools.put(changed)
@@ -325,23 +326,25 @@ async def test_topics_follow_a_change_of_which_a_host_made_one_half(
             await until(follows, step_s=0.05)
 
 
-async def test_a_tenants_topic_that_sleeps_follows_a_change_and_wakes_with_its_next_task(tmp_path: Path) -> None:
+async def test_a_tenants_topic_sleeps_without_a_trace_and_wakes_as_the_pool_is_then(tmp_path: Path) -> None:
     app, scheduling, done = performing(tmp_path)
     async with app:
         await scheduling.pools.put(working(TaskType()))
-        await topics.ensure(app, working(TaskType()), [("work", ""), ("work", "acme")])
-        made = await app.catalog.get("p.work.acme")
+        await topics.ensure(app, working(TaskType()))
+        made = (await app.catalog.families.make(["p.work.acme"])).found["p.work.acme"]
+        assert isinstance(made, Topic)
         assert (made.options.idle_s, (await app.catalog.get("p.work")).options.idle_s) == (topics.TENANT_IDLE_S, None)
         assert await put_to_sleep(app.store, app.catalog, app.checkpoints, [made], 0) == {"p.work.acme"}
+        assert await app.catalog.some(["p.work.acme"]) == {}
         await scheduling.pools.put(working(TaskType(max_attempts=17)))
         async with app.running():
-            wanted = topics.of_tasks(working(TaskType(max_attempts=17)), "work", "acme").options.max_attempts
+            wanted = topics.of_tenants(working(TaskType(max_attempts=17)), "work").topic.options.max_attempts
 
             async def follows() -> bool:
-                return (await app.catalog.get("p.work.acme")).options.max_attempts == wanted
+                return (await app.families.get("p.work.*")).family.topic.options.max_attempts == wanted
 
             await until(follows, 60, step_s=0.05)
-            assert (await app.catalog.get("p.work.acme")).asleep_s
             await scheduling.submit("p", "work", b"1", tenant="acme")
             await until(lambda: [task.tenant for task in done] == ["acme"])
-            assert not (await app.catalog.get("p.work.acme")).asleep_s
+            woken = await app.catalog.get("p.work.acme")
+            assert (woken.options.max_attempts, woken.own) == (wanted, ())
