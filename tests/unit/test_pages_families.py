@@ -12,6 +12,7 @@ from emq.topics.model import State
 from emq_web.pages import family_pages
 from emq_web.pages.rendering import UNKNOWN
 from support import push_hosts
+from support.pools import POOL
 from support.push_api import Api
 
 ORDERS = {"name": "orders.*", "qps": 50, "priorities": ["high", "low"], "max_attempts": 5, "max_topics": 200}
@@ -90,6 +91,19 @@ async def test_topics_in_trouble_are_counted_and_named_with_the_cause(api: Api) 
     http = await signed_in(api, api.admin)
     assert "orders.* active 50/s 2 of 200 1" in text_of((await http.get("/ui/families")).text)
     assert f"orders.acme active 50/s {UNKNOWN} gets more than its rate" in text_of((await http.get(AT)).text)
+
+
+async def test_the_families_of_a_pool_belong_to_its_page(api: Api) -> None:
+    await api("POST", "/v1/families", ORDERS, status=201)
+    await api("PUT", "/v1/pools/sms", POOL, status=201)
+    await api("POST", "/v1/pools/sms/tasks", {"type": "marketing", "payload": 1, "tenant": "acme"})
+    http = await signed_in(api, api.admin)
+    there = (await http.get("/ui/families")).text
+    assert re.findall(r'href="/ui/families/([^"]+)"', there) == ["orders.%2A"]
+    for name in ("sms.%2A", "sms.marketing.%2A"):
+        page = (await http.get(f"/ui/families/{name}")).text
+        assert ('href="/ui/pools/sms"' in page, "Pause…" in page) == (True, False), name
+    assert "sms.marketing.acme" in page
 
 
 async def test_pages_of_families_are_for_operators(api: Api) -> None:

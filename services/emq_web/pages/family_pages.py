@@ -13,7 +13,7 @@ from emq.topics.model import State, Topic
 from emq_push.service.refusals import Invalid
 from emq_web import family_desk
 from emq_web.family_desk import FamilyDesk
-from emq_web.pages import changes, first_screen
+from emq_web.pages import changes, first_screen, pool_pages
 from emq_web.pages.changes import Change, Field, is_pause, rate_in
 from emq_web.pages.rendering import PREFIX, number, segment
 from emq_web.pages.routing import AdminView, Screen, new_router
@@ -51,7 +51,8 @@ class TopicRow(NamedTuple):
 @router.get("/families")
 async def families(screen: AdminView, after: str = "") -> Response:
     there = await screen.service.parts.app.catalog.families.all()
-    names = [name for name in there if name > after]
+    of_pools = await pool_pages.pools_of(screen, [there[name].family.topic for name in there if "." in name])
+    names = [name for name in there if name > after and name not in of_pools]
     causes = await _causes(screen)
     rows = [FamilyRow(there[name], sum(topic.startswith(name[:-1]) for topic in causes)) for name in names[:ROWS]]
     more = names[ROWS - 1] if len(names) > ROWS else ""
@@ -70,7 +71,8 @@ async def family(family: str, screen: AdminView, find: str = "", after: str = ""
         if name in found and found[name].family == family
     ]
     settings = {name: _shown(value) for name, value in family_desk.differing(stored.family).items() if name != "qps"}
-    context: dict[str, Any] = {"of": stored, "settings": settings, "rows": rows, "find": find}
+    pool = (await pool_pages.pools_of(screen, [stored.family.topic])).get(family, "")
+    context: dict[str, Any] = {"of": stored, "pool": pool, "settings": settings, "rows": rows, "find": find}
     more = names[ROWS - 1] if len(names) > ROWS else ""
     return screen.answer("family.html", **context, next=more, done=changes.DONE.get(done, ""))
 
@@ -143,8 +145,8 @@ def _own(topic: Topic) -> dict[str, str]:
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, tuple):  # of names
-        return ", ".join(value)
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from starlette.responses import Response
 
 from emq.topics.model import Topic
-from emq_scheduling.topics import root_name
+from emq_scheduling.topics import family_of, root_name
 from emq_web.pages import changes, pools_screen
 from emq_web.pages.routing import AdminView, Screen, new_router
 from emq_web.scheduling import catalog
@@ -33,7 +33,11 @@ async def pool(pool: str, screen: AdminView, start: int = 0, done: str = "") -> 
 
 
 async def pools_of(screen: Screen, topics: Iterable[str | Topic]) -> dict[str, str]:
-    """Return the pool of each of these topics that belongs to one, by the topic's name: its tasks wait there."""
+    """Return the pool of each of these topics that belongs to one, by the topic's name: its tasks wait there.
+
+    Args:
+        topics: names, topics, or what families give to theirs.
+    """
     topics = list(topics)
     if not topics:
         return {}
@@ -52,4 +56,4 @@ def _pool_of(topic: Topic) -> str:
     """Return the pool, given that one has the first part of the topic's name; a plain topic may begin with it, too."""
     pool = _first(topic)
     root = root_name(pool)
-    return pool if root in (topic.name, topic.options.budget) else ""
+    return pool if root in (topic.name, topic.options.budget) or topic.name == family_of(pool) else ""
