@@ -10,14 +10,21 @@ from emq_scheduling.limits.meter import PeriodMeter
 from emq_scheduling.limits.windows import MOST_BACK_S
 
 
+MOST_LOWS = 64
+"""Most low points of what is missing that a meter remembers. Beyond, the oldest two become one, for less refunds."""
+
+
 class BucketMeter(PeriodMeter):
     """Counts what is missing from a bucket of `burst` units, which `amount` units refill in each period. Begins full.
+
+    Units that a task did not use come back only as far as the bucket could have held them all the time since its start.
+    The rest would have flowed over meanwhile, and would let more start than the burst.
 
     Args:
         burst: most units at once; None for the amount.
     """
 
-    __slots__ = ("_bucket", "_burst", "_period_s")
+    __slots__ = ("_bucket", "_burst", "_lows", "_period_s")
 
     def __init__(self, amount: float, period_s: float, burst: float | None) -> None:
         super().__init__(amount)
@@ -25,6 +32,7 @@ class BucketMeter(PeriodMeter):
         self._burst = burst
         most = amount if burst is None else burst
         self._bucket = Bucket(amount / period_s, most, most, -math.inf)
+        self._lows: list[tuple[float, float]] = []  # (time, missing units) before a charge; no later one is lower
 
     @property
     def most(self) -> float:
@@ -40,14 +48,20 @@ class BucketMeter(PeriodMeter):
         return units <= 0 or units <= self._left(now) + self.slack
 
     def charge(self, units: float, now: float) -> None:
-        self._left(now)
+        self._note(self._left(now), now)
         self._bucket.take(units)
 
     def owe(self, units: float, now: float) -> None:
         self.charge(units, now)
 
     def refund(self, units: float, charged_at: float, now: float) -> None:
-        self.charge(-units, now)
+        left = self._left(now)
+        since = next((i for i, (at, _) in enumerate(self._lows) if at > charged_at), len(self._lows))
+        before, after = self._lows[:since], self._lows[since:]
+        units = min([units, self.most - left, *(missing for _, missing in after[:1])])
+        self._bucket.take(-units)
+        self._lows = [low for low in before if not after or low[1] < after[0][1] - units]
+        self._lows += [(at, missing - units) for at, missing in after]
 
     def used(self, now: float) -> float:
         return self.most - self._left(now)
@@ -103,8 +117,18 @@ class BucketMeter(PeriodMeter):
         return made
 
     def _follow(self, now: float) -> None:
-        self._left(now)
+        self._note(self._left(now), now)  # what a fuller bucket could not hold before
         self._bucket.follow(self.amount / self._period_s, self.amount if self._burst is None else self._burst, now)
+        self._note(self._bucket.left, now)
+
+    def _note(self, left: float, now: float) -> None:
+        """Remember how much is missing, which bounds the refunds of what was charged before."""
+        lows, missing = self._lows, self.most - left
+        while lows and lows[-1][1] >= missing:
+            lows.pop()
+        lows.append((now, missing))
+        if len(lows) > MOST_LOWS:
+            lows[:2] = [(lows[1][0], lows[0][1])]
 
     def _left(self, now: float) -> float:
         bucket = self._bucket

@@ -106,16 +106,27 @@ class PeriodCount(Count):
         super().__init__(key, limit)
         self.zone = zone
 
-    def follow(self, limit: Limit, zone: str, now_us: int) -> None:
-        """Take over the limit in a changed pool; its amount comes by `raise_to` and at each start."""
+    def follow(self, limit: Limit, zone: str, amount: float, at_us: int) -> None:
+        """Take over the limit in a pool that was changed at some time since `at_us`.
+
+        Whatever is larger than before counts from then on; whatever is smaller, from the next start on.
+        """
+        if amount > self.most:
+            self._raise_to(amount, at_us)
+
+    def arrive(self, limit: Limit, amount: float, now_us: int) -> None:
+        """Go to a start: by the largest amount until then, and by that of the limit from then on."""
+        self.most = max(self.most, amount)
+        self.advance(now_us)
+        self.most = amount
 
     @abc.abstractmethod
     def advance(self, now_us: int) -> None:
         """Go to a time, with the largest amount since the last one."""
 
     @abc.abstractmethod
-    def raise_to(self, amount: float, at_us: int) -> None:
-        """Count by a larger amount from a time on; a smaller one changes nothing yet."""
+    def _raise_to(self, amount: float, at_us: int) -> None:
+        """Count by a larger amount from a time on."""
 
     def owe(self, now_us: int, units: float) -> None:
         """Count units beyond what a task was charged."""
@@ -140,14 +151,16 @@ class CellCount(PeriodCount):
         self._cells: deque[list[float]] = deque()
         self._total = 0.0
 
-    def follow(self, limit: Limit, zone: str, now_us: int) -> None:
+    def follow(self, limit: Limit, zone: str, amount: float, at_us: int) -> None:
         """See the base. The use of the present day counts in another zone's present day."""
         if self._is_day and zone != self.zone:
+            self.advance(at_us)
             used, self.zone = self._total, zone
             self._cells.clear()
             self._total = 0.0
             if used:
-                self._add(self._cell(now_us), used)
+                self._add(self._cell(at_us), used)
+        super().follow(limit, zone, amount, at_us)
 
     def advance(self, now_us: int) -> None:
         """See the base. Pays debt in the cells before, as far as the largest amount has room."""
@@ -162,13 +175,12 @@ class CellCount(PeriodCount):
         self._forget(cell)
         self._pay(cell, amount)
 
-    def raise_to(self, amount: float, at_us: int) -> None:
-        if amount > self.most:
-            if self.debt > 0:
-                self.advance(at_us)
-            self.most = amount
-            if self.debt > 0:
-                self._pay(self._cell(at_us), amount)
+    def _raise_to(self, amount: float, at_us: int) -> None:
+        if self.debt > 0:
+            self.advance(at_us)
+        self.most = amount
+        if self.debt > 0:
+            self._pay(self._cell(at_us), amount)
 
     def _used(self, now_us: int, units: float, amount: float) -> tuple[float, float]:
         self._add(self._cell(now_us), units)
@@ -209,27 +221,36 @@ class BucketCount(PeriodCount):
 
     def __init__(self, key: Key, limit: Limit, zone: str) -> None:
         super().__init__(key, limit, zone)
-        self._burst = limit.burst
+        self._full = 0.0  # the largest since the last start
         self._period_us = PERIODS_S[limit.per] * 1e6
         self._left = math.inf
         self._at_us = 0
 
-    def follow(self, limit: Limit, zone: str, now_us: int) -> None:
-        self._burst = limit.burst
+    def follow(self, limit: Limit, zone: str, amount: float, at_us: int) -> None:
+        super().follow(limit, zone, amount, at_us)
+        self._hold(limit, amount, at_us)
+
+    def arrive(self, limit: Limit, amount: float, now_us: int) -> None:
+        self._hold(limit, amount, self._at_us)
+        super().arrive(limit, amount, now_us)
+        self._full = _held_by(limit, amount)
+        self._left = min(self._left, self._full)
 
     def advance(self, now_us: int) -> None:
         came = max(0, now_us - self._at_us) * self.most / self._period_us
         self._left = min(self._left + came, self._full)
         self._at_us = max(self._at_us, now_us)
 
-    def raise_to(self, amount: float, at_us: int) -> None:
-        if amount > self.most:
-            self.advance(at_us)
-            self.most = amount
+    def _raise_to(self, amount: float, at_us: int) -> None:
+        self.advance(at_us)
+        self.most = amount
 
-    @property
-    def _full(self) -> float:
-        return self.most if self._burst is None else self._burst
+    def _hold(self, limit: Limit, amount: float, at_us: int) -> None:
+        """Hold more units from a time on, if the limit says so."""
+        if (full := _held_by(limit, amount)) > self._full:
+            if self._full > 0:
+                self.advance(at_us)
+            self._full = full
 
     def _used(self, now_us: int, units: float, amount: float) -> tuple[float, float]:
         self._left -= units
@@ -238,6 +259,11 @@ class BucketCount(PeriodCount):
     def _owed(self, now_us: int, units: float) -> float:
         self._left -= units
         return max(0.0, -self._left)
+
+
+def _held_by(limit: Limit, amount: float) -> float:
+    """Return the units that a full bucket holds."""
+    return amount if limit.burst is None else limit.burst
 
 
 def count_of(key: Key, limit: Limit, zone: str) -> PeriodCount:

@@ -12,8 +12,8 @@ its calendar at that moment:
   then in the next ones. While some are left, nothing may start.
 - *In flight.* Units of the attempts that have started and not ended.
 
-If the records do not show when exactly an amount changed, the larger one counts for the debt, and for what comes into
-a bucket. A limit that changes its kind begins again with nothing.
+If the records do not show when exactly a limit changed, the larger amount and burst count for the debt, and for what
+comes into a bucket; and another zone, from the last start before on. A limit that changes its kind begins again with nothing.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Recount:
         # The owner followed a change at some time since the last start; of two amounts the larger one counts.
         for version in range(self._version + 1, row.version + 1):
             if (followed := self._versions.get(version)) is not None:
-                self._follow(version, followed, row.started_us)
+                self._follow(version, followed)
         self._end_until(row.started_us)
         self._start(pool, row)
         self._at_us = row.started_us
@@ -116,9 +116,7 @@ class Recount:
                 held.append(count := self._flight(owner, limit))
             else:
                 counts.append(count := self._count(pool, owner, limit))
-                count.most = max(count.most, most)
-                count.advance(row.started_us)
-                count.most = most
+                count.arrive(limit, most, row.started_us)
             count.start(row.started_us, _at_start(row, limit.name), self._amount(pool, owner, limit, row.started_us))
         self._running[self.attempts] = _Running(row, counts, held)
         if row.ended_us:
@@ -137,7 +135,7 @@ class Recount:
                 if more > 0:
                     count.owe(ended_us, more)
 
-    def _follow(self, version: int, pool: Pool, now_us: int) -> None:
+    def _follow(self, version: int, pool: Pool) -> None:
         """Take over a changed pool as its owner did: limits that remain keep their use."""
         self._version = version
         self._chains, self._amounts = {}, {}
@@ -150,8 +148,8 @@ class Recount:
             if limit is None or limit.counts != count.told.kind:
                 self._gone.append(self._counts.pop(key))
                 continue
-            count.follow(limit, _zone(pool, key[0], limit), now_us)
-            count.raise_to(rules.most_of(pool, pool.resources[key[0]], limit), self._at_us)
+            most = rules.most_of(pool, pool.resources[key[0]], limit)
+            count.follow(limit, _zone(pool, key[0], limit), most, self._at_us)
         for number, running in self._running.items():
             if running.row.resource in pool.resources:
                 self._running[number] = self._rebound(pool, running)

@@ -110,6 +110,38 @@ def test_a_burst_may_change_while_the_pool_runs() -> None:
     assert starts(of, NOON) == 10
 
 
+def test_a_late_refund_brings_back_only_what_the_bucket_could_have_held() -> None:
+    of = Accounts(pool(Limit("n", 60, "minute", "bucket", 5)), NOON)
+    first = of.charge("a", {"n": 3.0}, NOON)
+    second = of.charge("a", {"n": 4.0}, NOON + 2.5)  # 4.5 were there: half a unit more would have fitted
+    assert first is not None
+    assert second is not None
+    first.end(NOON + 2.5, {"n": 0.0})
+    assert starts(of, NOON + 2.5) == 1
+    assert of.next_at("a", {"n": 1.0}, NOON + 2.5) == pytest.approx(NOON + 3.5)
+    second.end(NOON + 2.5, {"n": 0.0})
+    assert starts(of, NOON + 2.5) == 4, "it was not full since"
+
+
+def test_a_refund_from_before_a_smaller_burst_brings_back_nothing() -> None:
+    of = Accounts(pool(Limit("n", 60, "minute", "bucket", 30)), NOON)
+    first = of.charge("a", {"n": 9.0}, NOON)
+    assert first is not None
+    of.follow(pool(Limit("n", 60, "minute", "bucket", 5)), NOON + 0.01)
+    assert starts(of, NOON + 0.01) == 5
+    first.end(NOON + 0.01, {"n": 0.0})
+    assert starts(of, NOON + 0.01) == 0
+
+
+def test_a_bucket_remembers_a_bounded_past() -> None:
+    meter = meter_of(Limit("n", 60, "minute", "bucket", 5_000), "UTC")
+    for step in range(1_000):
+        meter.charge(2, NOON + step)
+    meter.refund(1_000, NOON, NOON + 1_000)
+    assert meter.used(NOON + 1_000) >= 1_000 - 2 * 64, "of what nobody remembers, less comes back"
+    assert len(meter._lows) <= 64  # type: ignore[attr-defined]
+
+
 # ------------------------------------------------------------------------------------------------- after a crash
 
 
@@ -261,6 +293,25 @@ def test_the_proof_begins_a_limit_again_that_changes_its_kind() -> None:
     versions = {1: pool(Limit("n", 2, "minute")), 2: pool(Limit("n", 2, "minute", "calendar"))}
     assert over_s(versions, 58, 59, (60, 2), (61, 2)) == 0
     assert over_s(versions, 58, 59, (60, 2), (61, 2), (62, 2)) == 1
+
+
+def test_the_proof_lets_a_day_end_before_or_after_a_change_of_its_zone() -> None:
+    utc, berlin = (pool(Limit("n", 2, "day", zone=zone)) for zone in ("UTC", "Europe/Berlin"))
+    yesterday, late = -24 * 3_600, 10.5 * 3_600  # 22:30 UTC, 23:30 in Berlin
+    assert over_s({1: utc, 2: berlin}, yesterday, yesterday, (0, 2), (1, 2)) == 0
+    assert over_s({1: utc, 2: berlin}, late, late, (late + 3_600, 2), (late + 3_601, 2)) == 0
+    assert over_s({1: utc, 2: berlin}, 0, 1, (2, 2)) == 1, "still the same day"
+
+
+def test_the_proof_counts_debt_against_the_larger_burst() -> None:
+    versions = {1: pool(Limit("n", 60, "minute", "bucket", 30)), 2: pool(Limit("n", 60, "minute", "bucket", 5))}
+    from test_scheduling_proof import T0, row
+
+    recount = Recount(versions)
+    first = row(NOON - T0, took_s=5, resource="a", actual={"n": 10.0})  # used more before the burst was lowered
+    for each in (first, row(NOON - T0 + 6, resource="a", version=2)):
+        recount.add(msgspec.structs.replace(each, type="t"))
+    assert [each.over_s for each in recount.result()] == [0]
 
 
 def test_the_proof_follows_a_burst_that_is_lowered() -> None:
