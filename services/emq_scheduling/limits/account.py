@@ -105,6 +105,10 @@ class Account:
             meter.set_burst(limit.burst, now)
         return meter
 
+    def kind_of(self, key: Key) -> Kind | None:
+        """Return how one of its limits counts; None in flight."""
+        return self._kinds[key]
+
     def save(self) -> None:
         """Start only tasks that the database counts as used already, under limits per minute, hour and day."""
         saved = [key for key in self.meters if key[1] in SAVED]

@@ -9,7 +9,6 @@ from emq.quota.bucket import Bucket
 from emq_scheduling.limits.meter import PeriodMeter
 from emq_scheduling.limits.windows import MOST_BACK_S
 
-
 MOST_LOWS = 64
 """Most low points of what is missing that a meter remembers. Beyond, the oldest two become one, for less refunds."""
 
@@ -38,6 +37,11 @@ class BucketMeter(PeriodMeter):
     def most(self) -> float:
         """Units that the full bucket holds."""
         return self._bucket.most
+
+    @property
+    def per_s(self) -> float:
+        """Units that come in a second."""
+        return self._bucket.rate
 
     @property
     def debt(self) -> float:
@@ -104,11 +108,6 @@ class BucketMeter(PeriodMeter):
 
     def room_by(self, later: float, now: float) -> float:
         return max(0.0, min(self.most, self._left(now) + (later - now) * self._bucket.rate))
-
-    def restore(self, held: list[tuple[float, float]], debt: float, at: float, now: float) -> None:
-        missing = sum(units for _, units in held) + debt
-        came = max(0.0, now - at) * self._bucket.rate
-        self.charge(max(0.0, missing - came), now)
 
     def copy(self) -> Self:
         made = type(self)(self.amount, self._period_s, self._burst)

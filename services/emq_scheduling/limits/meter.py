@@ -85,7 +85,3 @@ class PeriodMeter(Meter):
     @abc.abstractmethod
     def room_by(self, later: float, now: float) -> float:
         """Return the units that fit at a later time if nothing else is charged; less, perhaps, while there is debt."""
-
-    @abc.abstractmethod
-    def restore(self, held: list[tuple[float, float]], debt: float, at: float, now: float) -> None:
-        """Count also the units that `held` of another meter returned at the time `at`."""

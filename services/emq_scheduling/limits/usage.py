@@ -9,7 +9,8 @@ once if a task waits for one.
 The reserve follows the use: `RESERVE_S` seconds of the latest rate or of the limit's average rate, two of the largest
 tasks, and twice as much as before if it was not enough.
 
-Of limits per second only debt is saved, since a new owner starts nothing in its first second. This is the pure part;
+Of limits per second only debt is saved: a new owner starts nothing in its first second of the clock, and takes rolling
+seconds and buckets for used up. This is the pure part;
 `emq_scheduling.limits.usage_keeper` reads and writes the database.
 """
 
@@ -21,9 +22,9 @@ import msgspec
 
 from emq_scheduling.limits.account import Key
 from emq_scheduling.limits.accounts import Accounts
-from emq_scheduling.limits.limits import BucketMeter, PeriodMeter
+from emq_scheduling.limits.limits import BucketMeter, PeriodMeter, WindowMeter
 from emq_scheduling.limits.reserve import Reserve
-from emq_scheduling.model import PERIODS_S
+from emq_scheduling.model import PERIODS_S, Kind
 
 RESERVE_S = 3.0
 """Seconds of use that a reserve lasts."""
@@ -54,11 +55,17 @@ class SavedLimit(msgspec.Struct, frozen=True, array_like=True):
         held: units in the window, each with the time at which they leave it; the first to leave first.
         debt: units that are charged when there is room.
         reserve: units that may have been used since.
+        kind: how it counted.
+        full: of a bucket: the units that it held when full.
+        per_s: of a bucket: the units that came each second. These three are None if an older EMQ saved it.
     """
 
     held: tuple[tuple[float, float], ...]
     debt: float
     reserve: float
+    kind: Kind | None = None
+    full: float | None = None
+    per_s: float | None = None
 
 
 class SavedUse(msgspec.Struct, frozen=True):
@@ -96,12 +103,13 @@ class Usage:
         """Charge a former owner's saved use, by resource, and its reserves, before anything starts."""
         for name in self._accounts.names():
             limits = saved[name].limits if name in saved else {}
-            for key, meter in self._accounts.account(name).meters.items():
+            account = self._accounts.account(name)
+            for key, meter in account.meters.items():
                 limit = limits.get(_written(key))
                 if limit is not None and isinstance(meter, PeriodMeter):
-                    meter.restore(list(limit.held), limit.debt, saved[name].at, now)
+                    _restore(meter, account.kind_of(key), limit, saved[name].at, now)
                     meter.charge(limit.reserve, now)
-                if isinstance(meter, BucketMeter) and key[1] == "second":
+                if key[1] == "second" and account.kind_of(key) != "calendar":
                     meter.charge(meter.room(now), now)  # only its debt is saved, and the rest may be used up
 
     def is_short(self) -> bool:
@@ -173,7 +181,7 @@ class Usage:
             if key[1] == "second" and isinstance(meter, PeriodMeter) and meter.debt > 0:
                 meter.used(now)  # pays what has been paid until now
                 if meter.debt > 0:
-                    found[_written(key)] = SavedLimit(tuple(meter.held(now)), meter.debt, 0.0)
+                    found[_written(key)] = self._saved_limit(name, key, 0.0, now)
         return found
 
     def _paid(self, name: str, written: str, debt: float, now: float) -> float:
@@ -216,7 +224,28 @@ class Usage:
         if not isinstance(meter, PeriodMeter):
             return SavedLimit((), 0.0, reserve)
         held = meter.held(now, BUCKET)
-        return SavedLimit(tuple(held), meter.debt, min(reserve, meter.room_by(now + RESERVE_S, now)))
+        made = SavedLimit(
+            tuple(held),
+            meter.debt,
+            min(reserve, meter.room_by(now + RESERVE_S, now)),
+            self._accounts.account(name).kind_of(key),
+        )
+        if isinstance(meter, BucketMeter):
+            made = msgspec.structs.replace(made, full=meter.most, per_s=meter.per_s)
+        return made
+
+
+def _restore(meter: PeriodMeter, kind: Kind | None, limit: SavedLimit, at: float, now: float) -> None:
+    """Count what was saved at a time as used, also if the limit has been changed since."""
+    if limit.kind not in (None, kind):
+        meter.owe(sum(units for until, units in limit.held if until > now) + limit.debt, now)
+    elif isinstance(meter, BucketMeter):
+        full = meter.most if limit.full is None else limit.full
+        per_s = meter.per_s if limit.per_s is None else min(meter.per_s, limit.per_s)  # nobody knows when it changed
+        missing = sum(units for _, units in limit.held) + limit.debt + max(0.0, meter.most - full)
+        meter.owe(max(0.0, missing - max(0.0, now - at) * per_s), now)
+    elif isinstance(meter, WindowMeter):
+        meter.restore(list(limit.held), limit.debt, at, now)
 
 
 def _written(key: Key) -> str:

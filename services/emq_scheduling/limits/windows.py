@@ -139,7 +139,10 @@ class WindowMeter(PeriodMeter):
         return max(0.0, left)
 
     def restore(self, held: list[tuple[float, float]], debt: float, at: float, now: float) -> None:
-        """See the base. Nothing fits before the latest of its cells, if the other's clock was ahead by a little."""
+        """Count also the units that `held` of another meter returned at the time `at`, and its debt.
+
+        Nothing fits before the latest of its cells, if the other's clock was ahead by a little.
+        """
         latest = self._cell_at(now + MOST_AHEAD_S)
         cells: dict[int, float] = {}
         for until, units in [*held, *self.held(now)]:

@@ -106,8 +106,8 @@ class PeriodCount(Count):
         super().__init__(key, limit)
         self.zone = zone
 
-    def follow(self, limit: Limit, zone: str, amount: float, at_us: int) -> None:
-        """Take over the limit in a pool that was changed at some time since `at_us`.
+    def follow(self, limit: Limit, zone: str, amount: float, at_us: int, now_us: int) -> None:
+        """Take over the limit in a pool that was changed at some time from `at_us` to `now_us`.
 
         Whatever is larger than before counts from then on; whatever is smaller, from the next start on.
         """
@@ -151,16 +151,16 @@ class CellCount(PeriodCount):
         self._cells: deque[list[float]] = deque()
         self._total = 0.0
 
-    def follow(self, limit: Limit, zone: str, amount: float, at_us: int) -> None:
-        """See the base. The use of the present day counts in another zone's present day."""
+    def follow(self, limit: Limit, zone: str, amount: float, at_us: int, now_us: int) -> None:
+        """See the base. The use of the present day counts in another zone's present day, if neither has ended since."""
         if self._is_day and zone != self.zone:
             self.advance(at_us)
-            used, self.zone = self._total, zone
+            used, has_ended, self.zone = self._total, self._cell(at_us) != self._cell(now_us), zone
             self._cells.clear()
             self._total = 0.0
-            if used:
+            if used and not has_ended and self._cell(at_us) == self._cell(now_us):
                 self._add(self._cell(at_us), used)
-        super().follow(limit, zone, amount, at_us)
+        super().follow(limit, zone, amount, at_us, now_us)
 
     def advance(self, now_us: int) -> None:
         """See the base. Pays debt in the cells before, as far as the largest amount has room."""
@@ -226,8 +226,8 @@ class BucketCount(PeriodCount):
         self._left = math.inf
         self._at_us = 0
 
-    def follow(self, limit: Limit, zone: str, amount: float, at_us: int) -> None:
-        super().follow(limit, zone, amount, at_us)
+    def follow(self, limit: Limit, zone: str, amount: float, at_us: int, now_us: int) -> None:
+        super().follow(limit, zone, amount, at_us, now_us)
         self._hold(limit, amount, at_us)
 
     def arrive(self, limit: Limit, amount: float, now_us: int) -> None:

@@ -13,7 +13,8 @@ its calendar at that moment:
 - *In flight.* Units of the attempts that have started and not ended.
 
 If the records do not show when exactly a limit changed, the larger amount and burst count for the debt, and for what
-comes into a bucket; and another zone, from the last start before on. A limit that changes its kind begins again with nothing.
+comes into a bucket, and a day that ended meanwhile in either zone has ended. A limit that changes its kind begins again
+with nothing.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Recount:
         # The owner followed a change at some time since the last start; of two amounts the larger one counts.
         for version in range(self._version + 1, row.version + 1):
             if (followed := self._versions.get(version)) is not None:
-                self._follow(version, followed)
+                self._follow(version, followed, row.started_us)
         self._end_until(row.started_us)
         self._start(pool, row)
         self._at_us = row.started_us
@@ -135,7 +136,7 @@ class Recount:
                 if more > 0:
                     count.owe(ended_us, more)
 
-    def _follow(self, version: int, pool: Pool) -> None:
+    def _follow(self, version: int, pool: Pool, now_us: int) -> None:
         """Take over a changed pool as its owner did: limits that remain keep their use."""
         self._version = version
         self._chains, self._amounts = {}, {}
@@ -149,7 +150,7 @@ class Recount:
                 self._gone.append(self._counts.pop(key))
                 continue
             most = rules.most_of(pool, pool.resources[key[0]], limit)
-            count.follow(limit, _zone(pool, key[0], limit), most, self._at_us)
+            count.follow(limit, _zone(pool, key[0], limit), most, self._at_us, now_us)
         for number, running in self._running.items():
             if running.row.resource in pool.resources:
                 self._running[number] = self._rebound(pool, running)

@@ -97,7 +97,7 @@ async def test_a_claimed_pool_ends_the_saving(table: UsageTable) -> None:
     accounts.fits("a", {"requests": 100}, clock.now())
     await asyncio.wait_for(of.run(), 10)
     await of.end()
-    first = SavedUse(clock.now(), {"requests/day": SavedLimit((), 0.0, 2.0)})
+    first = SavedUse(clock.now(), {"requests/day": SavedLimit((), 0.0, 2.0, "calendar")})
     assert await table.claim("sms", "third") == {"a": first}, "neither saved once more"
 
 

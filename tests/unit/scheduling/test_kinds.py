@@ -172,6 +172,43 @@ def test_the_debt_of_a_bucket_is_kept() -> None:
     assert second.next_at("a", {}, NOON + 2) == pytest.approx(NOON + 10.1)
 
 
+def owners(before: Pool, after: Pool, at: float) -> Accounts:
+    """Return the accounts of an owner that takes over a changed pool, 0.1 s after the former one used it up."""
+    first = Accounts(before, at, saves=True)
+    usage = Usage(first)
+    usage.saved(usage.plan(at))
+    while starts(first, at):
+        usage.saved(usage.plan(at))
+    saved = msgspec.json.decode(msgspec.json.encode(usage.final(at)), type=dict[str, SavedUse])
+    second = Accounts(after, at + 0.1, saves=True)
+    second.begin(at + 0.1)
+    usage = Usage(second)
+    usage.restore(saved, at + 0.1)
+    usage.saved(usage.plan(at + 0.1))
+    return second
+
+
+def test_the_next_owner_does_not_find_a_larger_burst_full() -> None:
+    small, large = (pool(Limit("n", 60, "minute", "bucket", burst)) for burst in (5, 500))
+    assert starts(owners(small, large, NOON), NOON + 1) <= 1
+    slow, fast = (pool(Limit("n", amount, "hour", "bucket", 5)) for amount in (60, 3_600_000))
+    assert owners(slow, fast, NOON).meters("a")[0][2].room(NOON + 0.1) < 1, "it was slow until the change"
+
+
+def test_the_next_owner_counts_the_use_of_another_kind_as_of_now() -> None:
+    clock, rolling = (pool(Limit("n", 60, "minute", kind)) for kind in ("calendar", "rolling"))  # type: ignore[arg-type]
+    meter = owners(clock, rolling, NOON + 58).meters("a")[0][2]
+    assert meter.room(NOON + 61) == 0, "the minute of the clock has ended, and 60 started 3 s ago"
+    assert meter.room(NOON + 58.1 + 61) == 60
+
+
+def test_the_next_owner_takes_a_rolling_second_for_used_up() -> None:
+    made = pool(Limit("n", 5, "second", "rolling"))
+    after = owners(made, made, NOON + 0.85)
+    assert starts(after, NOON + 1.0) == 0
+    assert starts(after, NOON + 0.95 + 66 / 64) == 5
+
+
 # ------------------------------------------------------------------------------------------------------ written
 
 
@@ -300,6 +337,7 @@ def test_the_proof_lets_a_day_end_before_or_after_a_change_of_its_zone() -> None
     yesterday, late = -24 * 3_600, 10.5 * 3_600  # 22:30 UTC, 23:30 in Berlin
     assert over_s({1: utc, 2: berlin}, yesterday, yesterday, (0, 2), (1, 2)) == 0
     assert over_s({1: utc, 2: berlin}, late, late, (late + 3_600, 2), (late + 3_601, 2)) == 0
+    assert over_s({1: berlin, 2: utc}, late, late, (late + 3_600, 2), (late + 3_601, 2)) == 0
     assert over_s({1: utc, 2: berlin}, 0, 1, (2, 2)) == 1, "still the same day"
 
 
