@@ -13,6 +13,7 @@ import msgspec
 
 from emq.runtime import errors
 from emq.runtime.clock import Clock
+from emq.runtime.inputs import shown
 from emq_scheduling.limits.accounts import Charge
 from emq_scheduling.model import Costs, Period
 from emq_scheduling.outcomes import Overloaded, ResourceFailed
@@ -128,8 +129,8 @@ class Run:
             ValueError: a number is negative or not finite.
         """
         for name, number in units.items():
-            if not (number >= 0 and math.isfinite(number)):
-                raise ValueError(f"used {name}={number!r}: give a finite number of units, 0 or more")
+            if not _is_amount(number):
+                raise ValueError(f"used {name}={shown(number)}: give a finite number of units, 0 or more")
         self.actual.update(units)
 
     def left(
@@ -138,7 +139,8 @@ class Run:
         """Report what the provider says is left of a limit: `run.left("requests", 12, reset_s=30)`.
 
         From now on, no more than that starts there until the reset, even if the limit has more room. If it has less, it
-        stays as it is. The provider's latest word counts.
+        stays as it is. The latest word counts; that of a task which started before it only lowers it, since it may be
+        older.
 
         Args:
             limit: its name.
@@ -151,9 +153,17 @@ class Run:
             ValueError: a number is negative or not finite, or no limit or several are meant.
         """
         for name, number in (("units", units), ("reset_s", reset_s)):
-            if not (number >= 0 and math.isfinite(number)):
-                raise ValueError(f"left of {limit!r}: {name} {number!r} must be a finite number, 0 or more")
+            if not _is_amount(number):
+                raise ValueError(f"left of {shown(limit)}: {name} {shown(number)} must be a finite number, 0 or more")
         self._charge.tell(limit, units, reset_s, self._clock.now(), per, of)
+
+
+def _is_amount(given: object) -> bool:
+    """Return whether a performer gave a finite number, 0 or more, rather than a text or an integer beyond a float."""
+    try:
+        return math.isfinite(given) and given >= 0  # type: ignore[arg-type, operator]
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 Performer = Callable[[Task, Run], Awaitable[object]]

@@ -114,13 +114,13 @@ class Account:
         saved = [key for key in self.meters if key[1] in SAVED]
         self.reserves = {key: self.reserves.get(key) or Reserve() for key in saved}
 
-    def tell(self, key: Key, left: float, reset_s: float, now: float) -> bool:
+    def tell(self, key: Key, left: float, reset_s: float, now: float, since: float) -> bool:
         """Allow no more of a limit than a provider says; return whether this is its first word. See `Accounts.tell`."""
         is_first = key not in self.quotes
         quote = self.quotes.setdefault(key, Quote())
         meter = self.meters[key]
         comes = max(0.0, meter.most - left) if isinstance(meter, BucketMeter) else 0.0
-        quote.tell(left, min(reset_s, PERIODS_S[key[1]]), now, comes)
+        quote.tell(left, min(reset_s, PERIODS_S[key[1]]), now, comes, since)
         return is_first
 
     def turn(self, now: float) -> None:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Set
 from typing import NamedTuple
 
+from emq.runtime.inputs import shown
 from emq_scheduling.limits import ahead
 from emq_scheduling.limits.account import GATE, PROBE_FACTOR, Account, Entry, Path
 from emq_scheduling.limits.limits import InFlightMeter, Meter
@@ -59,7 +60,7 @@ class Charge:
 
     def tell(self, limit: str, left: float, reset_s: float, now: float, per: Period | None, of: str | None) -> None:
         """Take over what the provider says is left of a limit that counts the task; see `Accounts.tell`."""
-        self._accounts.tell(self.resource, limit, left, reset_s, now, per, of)
+        self._accounts.tell(self.resource, limit, left, reset_s, now, per, of, self._charged_at)
 
     def units_of(self, meter: Meter) -> float:
         """Return the charge to a meter."""
@@ -327,7 +328,15 @@ class Accounts:
             path.refresh()
 
     def tell(
-        self, resource: str, limit: str, left: float, reset_s: float, now: float, per: Period | None, of: str | None
+        self,
+        resource: str,
+        limit: str,
+        left: float,
+        reset_s: float,
+        now: float,
+        per: Period | None,
+        of: str | None,
+        since: float = math.inf,
     ) -> None:
         """Correct an account by what a provider says is left of a limit: less at once, more never.
 
@@ -338,6 +347,7 @@ class Accounts:
                 fills up evenly until then. At most the limit's period counts.
             per: the period; None if there is only one.
             of: the resource, or its parent, that has the limit; None for the nearest.
+            since: when the task started that the provider answered; see `Quote`.
 
         Raises:
             ValueError: there is no such limit, or several.
@@ -347,15 +357,12 @@ class Accounts:
         accounts = self._paths[resource].accounts
         of_name = [(each, key) for each in accounts for key in each.meters if key[0] == limit and key[1] != "in_flight"]
         found = [(each, key) for each, key in of_name if per in (None, key[1]) and of in (None, each.name)]
-        account = found[0][0] if found else None
-        keys = [key for each, key in found if each is account]
+        account, keys = found[0][0] if found else None, [key for each, key in found if each is found[0][0]]
         if account is None or len(keys) != 1:
-            known = (
-                ", ".join(f"{name}/{period} of {each.name}" for each, (name, period) in of_name) or "none of that name"
-            )
-            what = "several limits" if keys else "no limit"
-            raise ValueError(f"left of {limit!r}: {resource!r} has {what} that it may mean ({known}); name per and of")
-        if account.tell(keys[0], left, reset_s, now):
+            known = ", ".join(f"{key[0]}/{key[1]} of {each.name}" for each, key in of_name) or "none of that name"
+            what = f"{resource!r} has {'several limits' if keys else 'no limit'} that it may mean"
+            raise ValueError(f"left of {shown(limit)}: {what} ({known}); name per and of")
+        if account.tell(keys[0], left, reset_s, now, since):
             for path in self._below[account.name]:
                 path.refresh()
 

@@ -6,30 +6,42 @@ import math
 from typing import Self
 
 from emq_scheduling.limits.meter import TOLERANCE, Meter
+from emq_scheduling.limits.windows import MOST_BACK_S
 
 
 class Quote(Meter):
     """Allows what a provider said is left, until its reset. It is charged beside the meter of the limit.
 
     So it only ever makes room smaller than the limit's: a provider that counts less than EMQ changes nothing.
+
+    Answers arrive in any order. An answer to a task that started after the latest word is newer than that, and replaces
+    it. Any other one may be older: it only makes room smaller until the reset.
     """
 
-    __slots__ = ("_left", "_per_s", "_told_at", "_until")
+    __slots__ = ("_left", "_newest_at", "_per_s", "_told_at", "_until")
 
     def __init__(self) -> None:
         super().__init__(math.inf)
         self.slack = TOLERANCE
         self._left = self._per_s = 0.0
         self._told_at = self._until = -math.inf
+        self._newest_at = -math.inf  # what started since then brings newer words
 
-    def tell(self, left: float, reset_s: float, now: float, comes: float = 0.0) -> None:
-        """Take over what a provider says now, instead of what it said before.
+    def tell(self, left: float, reset_s: float, now: float, comes: float = 0.0, since: float = math.inf) -> None:
+        """Take over what a provider says, instead of what it said before, unless that may be newer and is less.
 
         Args:
             left: units.
             reset_s: seconds from now until this holds no more.
             comes: units that come evenly until then.
+            since: when the task started that it answered.
         """
+        if since < self._newest_at and (room := self.room(now)) < math.inf:
+            if left >= room:
+                return
+            reset_s = max(reset_s, self._until - now)
+        else:
+            self._newest_at = now
         self._left, self._told_at, self._until = left, now, now + reset_s
         self._per_s = comes / reset_s if reset_s > 0 else 0.0
 
@@ -50,9 +62,9 @@ class Quote(Meter):
         return 0.0
 
     def room(self, now: float) -> float:
-        if not self._told_at <= now < self._until:
+        if not self._told_at - MOST_BACK_S <= now < self._until:
             return math.inf
-        return max(0.0, self._left + (now - self._told_at) * self._per_s)
+        return max(0.0, self._left + max(0.0, now - self._told_at) * self._per_s)
 
     def next_at(self, units: float, now: float, after: float = 0.0) -> float:
         if units <= 0 or units + after <= self.room(now) + self.slack:
@@ -66,5 +78,6 @@ class Quote(Meter):
 
     def copy(self) -> Self:
         made = type(self)()
-        made._left, made._per_s, made._told_at, made._until = self._left, self._per_s, self._told_at, self._until
+        for slot in Quote.__slots__:
+            setattr(made, slot, getattr(self, slot))
         return made

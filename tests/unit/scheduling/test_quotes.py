@@ -55,6 +55,36 @@ def test_the_latest_word_counts() -> None:
     assert starts(of, NOW + 2) == 95, "reset now"
 
 
+def test_an_answer_that_may_be_older_than_the_latest_only_lowers_it() -> None:
+    of = accounts(MINUTE)
+    old = [of.charge("a", {}, NOW) for _ in range(2)]
+    of.tell("a", "requests", 4, 30.0, NOW + 1, None, None)
+    assert starts(of, NOW + 1) == 4
+    assert old[0] is not None
+    assert old[1] is not None
+    old[0].tell("requests", 9, 60.0, NOW + 2, None, None)
+    assert starts(of, NOW + 2) == 0
+    assert of.next_at("a", {}, NOW + 2) == NOW + 31
+    of.tell("a", "requests", 8, 29.0, NOW + 2, None, None)
+    old[1].tell("requests", 3, 1.0, NOW + 3, None, None)
+    new = of.charge("a", {}, NOW + 3)
+    assert starts(of, NOW + 4) == 2, "less counts, and not for less time"
+    assert new is not None
+    new.tell("requests", 5, 20.0, NOW + 4, None, None)
+    assert starts(of, NOW + 4) == 5, "a newer word"
+    old[1].tell("requests", 1, 20.0, NOW + 40, None, None)
+    assert starts(of, NOW + 40) == 1, "the words before hold no more"
+
+
+def test_a_word_outlasts_a_clock_that_goes_back_a_little() -> None:
+    of = accounts(MINUTE)
+    of.tell("a", "requests", 1, 30.0, NOW + 0.9, None, None)
+    assert starts(of, NOW + 0.4) == 1
+    bucket = accounts(Limit("requests", 60, "minute", "bucket"))
+    bucket.tell("a", "requests", 3, 30.0, NOW + 3, None, None)
+    assert starts(bucket, NOW) == 3
+
+
 def test_a_reset_counts_for_a_period_at_most() -> None:
     of = accounts(MINUTE)
     of.tell("a", "requests", 0, 1e9, NOW, None, None)
@@ -133,6 +163,11 @@ async def test_a_performer_tells_what_is_left() -> None:
             run.left("requests", -1, reset_s=1)
         with pytest.raises(ValueError, match="left of 'requests': reset_s nan must be a finite number"):
             run.left("requests", 1, reset_s=float("nan"))
+        for wrong in ("12", None, 10**400):
+            with pytest.raises(ValueError, match=r"^left of 'requests': units \S+ must be a finite number, 0 or more$"):
+                run.left("requests", wrong, reset_s=1)  # type: ignore[arg-type]
+            with pytest.raises(ValueError, match=r"^used requests=\S+: give a finite number of units, 0 or more$"):
+                run.used(requests=wrong)  # type: ignore[arg-type]
 
     scheduler = Scheduler(pool, clock, lambda: True, lambda: True, ended, cancels=Remembered())
     clock.advance(1.0)
