@@ -123,7 +123,7 @@ def _value(document: object, key: str) -> object:
     """Return the value of a key; for `[...]` (some key of a table), the table itself."""
     if isinstance(document, dict):
         return document.get(key, document)
-    return document[int(key)] if isinstance(document, list) else document
+    return document[int(key)] if isinstance(document, list | tuple) else document
 
 
 def _kind(kind: inspect.Type, key: str) -> inspect.Type:

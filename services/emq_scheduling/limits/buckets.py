@@ -29,8 +29,7 @@ class BucketMeter(PeriodMeter):
         super().__init__(amount)
         self._period_s = period_s
         self._burst = burst
-        most = amount if burst is None else burst
-        self._bucket = Bucket(amount / period_s, most, most, -math.inf)
+        self._bucket = Bucket(amount / period_s, self._full, self._full, -math.inf)
         self._lows: list[tuple[float, float]] = []  # (time, missing units) before a charge; no later one is lower
 
     @property
@@ -115,9 +114,14 @@ class BucketMeter(PeriodMeter):
         made._bucket = Bucket(bucket.rate, bucket.most, bucket.left, bucket.filled_at)
         return made
 
+    @property
+    def _full(self) -> float:
+        """The burst; but nothing where the amount is 0, which lets nothing start."""
+        return self.amount if self._burst is None or self.amount == 0 else self._burst
+
     def _follow(self, now: float) -> None:
         self._note(self._left(now), now)  # what a fuller bucket could not hold before
-        self._bucket.follow(self.amount / self._period_s, self.amount if self._burst is None else self._burst, now)
+        self._bucket.follow(self.amount / self._period_s, self._full, now)
         self._note(self._bucket.left, now)
 
     def _note(self, left: float, now: float) -> None:

@@ -233,7 +233,7 @@ class BucketCount(PeriodCount):
     def arrive(self, limit: Limit, amount: float, now_us: int) -> None:
         self._hold(limit, amount, self._at_us)
         super().arrive(limit, amount, now_us)
-        self._full = _held_by(limit, amount)
+        self._full = limit.at_once(amount)
         self._left = min(self._left, self._full)
 
     def advance(self, now_us: int) -> None:
@@ -247,7 +247,7 @@ class BucketCount(PeriodCount):
 
     def _hold(self, limit: Limit, amount: float, at_us: int) -> None:
         """Hold more units from a time on, if the limit says so."""
-        if (full := _held_by(limit, amount)) > self._full:
+        if (full := limit.at_once(amount)) > self._full:
             if self._full > 0:
                 self.advance(at_us)
             self._full = full
@@ -259,11 +259,6 @@ class BucketCount(PeriodCount):
     def _owed(self, now_us: int, units: float) -> float:
         self._left -= units
         return max(0.0, -self._left)
-
-
-def _held_by(limit: Limit, amount: float) -> float:
-    """Return the units that a full bucket holds."""
-    return amount if limit.burst is None else limit.burst
 
 
 def count_of(key: Key, limit: Limit, zone: str) -> PeriodCount:

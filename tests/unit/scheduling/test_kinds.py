@@ -104,6 +104,16 @@ def test_a_limit_that_changes_its_kind_keeps_its_use(before: str | None, after: 
     assert 20 <= starts(of, NOON + 0.5) <= 20 + (after == before == "bucket")
 
 
+def test_an_amount_of_0_lets_nothing_start_from_a_bucket_either() -> None:
+    none, some = (pool(Limit("n", amount, "minute", "bucket", 30)) for amount in (0, 60))
+    assert starts(Accounts(none, NOON), NOON) == 0
+    of = Accounts(some, NOON)
+    of.follow(none, NOON)
+    assert starts(of, NOON + 60) == 0
+    of.follow(some, NOON + 60)
+    assert starts(of, NOON + 62) == 2
+
+
 def test_a_burst_may_change_while_the_pool_runs() -> None:
     of = Accounts(pool(Limit("n", 60, "minute", "bucket", 30)), NOON)
     of.follow(pool(Limit("n", 60, "minute", "bucket", 10)), NOON)
@@ -257,6 +267,12 @@ def test_what_does_not_go_together_is_refused_in_one_line(limit: Limit, text: st
 
 
 def test_a_kind_that_nobody_knows_is_refused() -> None:
+    for wrong, text in (
+        (Limit("n", 1, "day", "sliding"), "kind = 'sliding'"),
+        (Limit("n", "9", "day"), "amount = '9'"),
+    ):  # type: ignore[arg-type]
+        with pytest.raises(errors.InvalidPool, match=rf"limits\[0\].{text} (must be one of bucket|does not fit)"):
+            documents.checked(Pool("p", resources={"a": Resource(limits=(wrong,))}))
     with pytest.raises(errors.InvalidPool, match="kind 'sliding' cannot be read; write rolling, calendar, calendar in"):
         editing.changed(pool(Limit("n", 1, "minute")), "resource", "a", ["limits.n=2 sliding"])
     with pytest.raises(errors.InvalidPool, match=r"limits\[0\].kind = 'sliding' must be one of bucket, calendar, roll"):
