@@ -21,7 +21,7 @@ from emq_scheduling.tasks import Task
 from support import meeting
 from support.waiting import until
 
-PAGE, TENANTS = 20, 200
+PAGE, TENANTS = 10, 60
 RATE = 2_000.0
 
 
@@ -31,7 +31,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> meeting.Meeting:
         return meeting.Meeting(f"sqlite:///{tmp_path}/emq.db", f"sqlite:///{tmp_path}/emq.db")
     if request.param == "redis":
         return meeting.on_redis(request.getfixturevalue("redis_url"), tmp_path)
-    return meeting.on_postgres(request.getfixturevalue("postgres_url"))
+    return meeting.on_postgres(request.getfixturevalue("fresh_postgres"))
 
 
 def performing(made: meeting.Meeting, name: str) -> tuple[emq.App, Scheduling, Counter[str]]:
