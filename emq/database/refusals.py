@@ -22,7 +22,7 @@ _UNDONE = {"40P01", "40001"}
 
 def is_undone(exc: Exception) -> bool:
     """Return True if the server undid the transaction for the sake of others: it may be carried out again."""
-    return getattr(exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc, "sqlstate", None) in _UNDONE
+    return getattr(_cause_of(exc), "sqlstate", None) in _UNDONE
 
 
 def refusal(exc: Exception) -> str | None:
@@ -30,8 +30,7 @@ def refusal(exc: Exception) -> str | None:
 
     An operator can repair each of these while EMQ runs, so the caller should try again, as after an outage.
     """
-    cause = exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc
-    state, reason = getattr(cause, "sqlstate", None), reason_of(exc)
+    state, reason = getattr(_cause_of(exc), "sqlstate", None), reason_of(exc)
     if state in _MISSING or "no such table" in reason or "no such column" in reason:
         return (
             f"{reason}; EMQ's tables are missing or changed: restore them from a backup, or drop the rest of them "
@@ -52,6 +51,11 @@ def refusal(exc: Exception) -> str | None:
 
 def reason_of(exc: Exception) -> str:
     """Return the driver's own text, on one line, without the statement that failed."""
-    cause = exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc
+    cause = _cause_of(exc)
     told = getattr(getattr(cause, "diag", None), "message_primary", None)
     return " ".join((told or str(cause)).split()) or type(cause).__name__
+
+
+def _cause_of(exc: Exception) -> object:
+    """Return the driver's own error."""
+    return exc.orig if isinstance(exc, sa.exc.DBAPIError) else exc

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from emq_push.service.refusals import Invalid
-from emq_web.pages.rendering import segment
+from emq_web.pages.rendering import number, segment
 from emq_web.pages.routing import Screen
 
 DONE = {
@@ -31,6 +31,10 @@ DONE = {
     "resource_resumed": "Resumed: it starts tasks again within about a second.",
 }
 """The texts of pages after changes."""
+
+
+PAUSING = ("What is in flight ends; nothing more starts until somebody resumes it.", "New messages wait.")
+"""The effect of a pause of topics."""
 
 
 class Field(NamedTuple):
@@ -84,6 +88,41 @@ def rate_in(text: str) -> float:
     if not 0 < found <= 1e6:
         raise Invalid("invalid_request", f"A rate is a number above 0 and at most 1,000,000, not {text[:40]!r}.")
     return found
+
+
+def rate_change(title: str, before: float, asked: str, each: str = "", hidden: Mapping[str, str] = {}) -> Change:
+    """Return the step of a change of a rate: the first, unless `asked` is a rate.
+
+    Args:
+        before: the present rate, a second.
+        asked: what somebody typed; empty at first.
+        each: whose rate it is, in the lines, such as " for each topic"; empty for that of one thing.
+    """
+    after, wrong = None, ""
+    try:
+        after = rate_in(asked) if asked else None
+    except Invalid as exc:
+        wrong = str(exc)
+    if after is None:
+        field = Field("qps", "New rate, a second", asked or f"{before:g}", "number", required=True)
+        return Change(
+            title, "rate", [f"Now: at most {number(before)} a second{each}."], "Go on", hidden, [field], wrong=wrong
+        )
+    lines = [f"From {number(before)} to {number(after)} a second{each}, on all hosts, within seconds."]
+    return Change(title, "rate", lines, "Change the rate", {**hidden, "qps": f"{after:.15g}"}, confirms=True)
+
+
+def pause_change(
+    name: str, is_paused: bool, pausing: Sequence[str], resuming: Sequence[str], hidden: Mapping[str, str] = {}
+) -> Change:
+    """Return the one step of a pause, or of its end.
+
+    Args:
+        pausing, resuming: what either would do.
+    """
+    button, lines = ("Resume", resuming) if is_paused else ("Pause", pausing)
+    hidden = {**hidden, "to": button.lower()}
+    return Change(f"{button} {name}", "pause", lines, button, hidden, confirms=True, grave=not is_paused)
 
 
 def is_pause(form: Mapping[str, str]) -> bool:

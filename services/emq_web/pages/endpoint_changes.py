@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from emq.topics.model import State, Topic
-from emq_push.service.refusals import Invalid, unknown_endpoint
+from emq_push.service.refusals import unknown_endpoint
 from emq_push.service.service import PushService
 from emq_web.pages import tenant_screen
-from emq_web.pages.changes import Change, Field, back, is_pause, rate_in
+from emq_web.pages.changes import PAUSING, back, is_pause, pause_change, rate_change, rate_in
 from emq_web.pages.gate import Visitor
 from emq_web.pages.rendering import number
 from emq_web.pages.routing import Screen, View, new_router
@@ -62,22 +62,10 @@ async def ask_rate(
     qps: str = "",
 ) -> Response:
     target = await _target(screen.service, screen.visitor, tenant, endpoint)
-    before, wrong = target.topic.qps, ""
-    lines = [f"Now: at most {number(before)} a second."]
-    if endpoint:
-        lines.append(f"The tenant's own rate of {number(target.of.topic.qps)} a second holds, too.")
-    try:
-        after = rate_in(qps) if qps else None
-    except Invalid as exc:
-        after, wrong = None, str(exc)
-    title = f"Rate of {target.name}"
-    if after is None:
-        field = Field("qps", "New rate, a second", qps or f"{before:g}", "number", required=True)
-        change = Change(title, "rate", lines, "Go on", {"endpoint": endpoint}, [field], wrong=wrong)
-    else:
-        lines = [f"From {number(before)} to {number(after)} a second, on all hosts, within seconds."]
-        hidden = {"endpoint": endpoint, "qps": f"{after:.15g}"}
-        change = Change(title, "rate", lines, "Change the rate", hidden, confirms=True)
+    change = rate_change(f"Rate of {target.name}", target.topic.qps, qps, hidden={"endpoint": endpoint})
+    if endpoint and not change.confirms:
+        note = f"The tenant's own rate of {number(target.of.topic.qps)} a second holds, too."
+        change = change._replace(lines=[*change.lines, note])
     return screen.answer("change.html", of=target.of, change=change)
 
 
@@ -101,16 +89,12 @@ async def set_rate(tenant: str, screen: View) -> Response:
 @router.get("/tenants/{tenant}/pause")
 async def ask_pause(tenant: str, screen: View, endpoint: str = "") -> Response:
     target = await _target(screen.service, screen.visitor, tenant, endpoint, only_admin=False)
-    if target.topic.state is State.PAUSED if endpoint else target.of.paused:
-        title, button = f"Resume {target.name}", "Resume"
-        lines = [f"What waits starts again, at most {number(target.topic.qps)} a second."]
-    else:
-        title, button = f"Pause {target.name}", "Pause"
-        lines = ["What is in flight ends; nothing more starts until somebody resumes it.", "New messages wait."]
+    resuming = [f"What waits starts again, at most {number(target.topic.qps)} a second."]
+    is_paused = target.topic.state is State.PAUSED if endpoint else target.of.paused
+    change = pause_change(target.name, is_paused, PAUSING, resuming, {"endpoint": endpoint})
     if target.of.is_tenant and not endpoint:
-        lines.append("This is for all its endpoints. Those that are paused or disabled by themselves stay so.")
-    hidden = {"endpoint": endpoint, "to": button.lower()}
-    change = Change(title, "pause", lines, button, hidden, confirms=True, grave=button == "Pause")
+        note = "This is for all its endpoints. Those that are paused or disabled by themselves stay so."
+        change = change._replace(lines=[*change.lines, note])
     return screen.answer("change.html", of=target.of, change=change)
 
 

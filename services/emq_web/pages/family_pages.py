@@ -10,12 +10,11 @@ from starlette.responses import Response
 
 from emq.topics.family_rows import Stored
 from emq.topics.model import State, Topic
-from emq_push.service.refusals import Invalid
 from emq_web import family_desk
 from emq_web.family_desk import FamilyDesk
 from emq_web.pages import changes, first_screen, pool_pages
-from emq_web.pages.changes import Change, Field, is_pause, rate_in
-from emq_web.pages.rendering import PREFIX, number, segment
+from emq_web.pages.changes import PAUSING, Change, is_pause, pause_change, rate_change, rate_in
+from emq_web.pages.rendering import PREFIX, segment
 from emq_web.pages.routing import AdminView, Screen, new_router
 
 ROWS = 50
@@ -51,7 +50,7 @@ class TopicRow(NamedTuple):
 @router.get("/families")
 async def families(screen: AdminView, after: str = "") -> Response:
     there = await screen.service.parts.app.catalog.families.all()
-    of_pools = await pool_pages.pools_of(screen, [there[name].family.topic for name in there if "." in name])
+    of_pools = await pool_pages.pools_of(screen, [there[name].family.topic for name in there])
     names = [name for name in there if name > after and name not in of_pools]
     causes = await _causes(screen)
     rows = [FamilyRow(there[name], sum(topic.startswith(name[:-1]) for topic in causes)) for name in names[:ROWS]]
@@ -80,22 +79,8 @@ async def family(family: str, screen: AdminView, find: str = "", after: str = ""
 @router.get("/families/{family}/rate")
 async def ask_rate(family: str, screen: AdminView, qps: str = "") -> Response:
     stored = await _desk(screen, family).get()
-    before, after, wrong = stored.family.topic.qps, None, ""
-    try:
-        after = rate_in(qps) if qps else None
-    except Invalid as exc:
-        wrong = str(exc)
-    title, kept = f"Rate of {family}", "Topics with a rate of their own keep it."
-    if after is None:
-        lines = [f"Now: at most {number(before)} a second for each of its topics.", kept]
-        field = Field("qps", "New rate of each topic, a second", qps or f"{before:g}", "number", required=True)
-        change = Change(title, "rate", lines, "Go on", fields=[field], wrong=wrong)
-    else:
-        lines = [
-            f"From {number(before)} to {number(after)} a second for each topic, within seconds.",
-            kept,
-        ]
-        change = Change(title, "rate", lines, "Change the rate", {"qps": f"{after:.15g}"}, confirms=True)
+    change = rate_change(f"Rate of {family}", stored.family.topic.qps, qps, " for each topic")
+    change = change._replace(lines=[*change.lines, "Topics with a rate of their own keep it."])
     return _page(screen, stored, change)
 
 
@@ -109,16 +94,9 @@ async def set_rate(family: str, screen: AdminView) -> Response:
 @router.get("/families/{family}/pause")
 async def ask_pause(family: str, screen: AdminView) -> Response:
     stored = await _desk(screen, family).get()
-    if stored.family.topic.state is not State.ACTIVE:
-        title, button = f"Resume {family}", "Resume"
-        lines = ["All its topics start what waits. One that was paused by itself stays paused."]
-    else:
-        title, button = f"Pause {family}", "Pause"
-        lines = [
-            "What is in flight ends; nothing more starts until somebody resumes it.",
-            "New messages wait.",
-        ]
-    change = Change(title, "pause", lines, button, {"to": button.lower()}, confirms=True, grave=button == "Pause")
+    is_paused = stored.family.topic.state is not State.ACTIVE
+    resuming = ["All its topics start what waits. One that was paused by itself stays paused."]
+    change = pause_change(family, is_paused, PAUSING, resuming)
     return _page(screen, stored, change)
 
 

@@ -10,7 +10,7 @@ from emq_push.service.refusals import Invalid, NotFound
 from emq_scheduling.model import Limit, Pool, Resource
 from emq_scheduling.pools import rules
 from emq_scheduling.records.snapshot import limit_key
-from emq_web.pages.changes import Change, Field, is_pause, number_in
+from emq_web.pages.changes import Change, Field, is_pause, number_in, pause_change
 from emq_web.pages.pools_screen import PERIODS
 from emq_web.pages.rendering import PREFIX, number, segment
 from emq_web.pages.routing import AdminView, Screen, new_router
@@ -68,16 +68,14 @@ async def set_limit(pool: str, screen: AdminView) -> Response:
 @router.get("/pools/{pool}/pause")
 async def ask_pause(pool: str, screen: AdminView, resource: str = "") -> Response:
     found = (await screen.desk.catalog.get(pool)).pool
-    if _resource(found, resource).paused:
-        title, button, lines = f"Resume {resource}", "Resume", ["It starts tasks again within about a second."]
-    else:
-        title, button = f"Pause {resource}", "Pause"
-        lines = ["What runs on it ends; nothing more starts on it until somebody resumes it."]
-        if any(each.parent == resource for each in found.resources.values()):
-            lines.append("Nothing more starts on the resources below it, either.")
-        lines += _left_without(found, resource)
-    hidden = {"resource": resource, "to": button.lower()}
-    change = Change(title, "pause", lines, button, hidden, confirms=True, grave=button == "Pause")
+    is_paused = _resource(found, resource).paused
+    pausing = ["What runs on it ends; nothing more starts on it until somebody resumes it."]
+    if any(each.parent == resource for each in found.resources.values()):
+        pausing.append("Nothing more starts on the resources below it, either.")
+    if not is_paused:
+        pausing += _left_without(found, resource)
+    resuming = ["It starts tasks again within about a second."]
+    change = pause_change(resource, is_paused, pausing, resuming, {"resource": resource})
     return _page(screen, found, change)
 
 

@@ -1,4 +1,5 @@
--- Make the missing rows of queues, and return their names; the rows of their groups exist already. :names is JSON [[queue, group], ...].
+-- Make the missing rows of queues, and return their names; the rows of their groups exist already.
+-- :names is JSON [[queue, group], ...].
 -- A group that another transaction is about to drop is waited for, and then has no queue: its row is made again first.
 -- :incarnation is a random number, which all rows that are made now get.
 INSERT INTO store_queues (environment, name, group_id, incarnation)
