@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import ssl
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -14,13 +14,13 @@ from msgspec import Meta
 
 from emq.runtime import errors
 from emq.topics import model
-from emq_push import endpoint_values, signature, tls
+from emq_push import endpoint_values, signature, styles, tls
 from emq_push.attributes import DISABLED, FAILING_SINCE, PAUSED, URL
 from emq_push.masking import Masking, secrets_of
 from emq_push.oauth2 import OAuth2
 from emq_push.schedule import Schedule
 from emq_push.secrets import LacksKey, Secrets
-from emq_push.signature import Sign
+from emq_push.styles import SIGNING, STANDARD, Signed
 
 DEFAULT_TIMEOUT_S = 10.0
 DEFAULT_CONTENT_TYPE = "application/json"
@@ -38,7 +38,7 @@ OAUTH2 = ("push.oauth2.url", "push.oauth2.client_id", "push.oauth2.secret", "pus
 BATCH = ("push.batch", "push.batch_ms", "push.batch_format")
 _TLS = ("push.tls.ca", "push.tls.cert", "push.tls.key")
 _KNOWN = (
-    *(URL, "push.timeout_s", "push.content_type", "push.throttle", "push.secret", BASIC, *OAUTH2, *_TLS),
+    *(URL, "push.timeout_s", "push.content_type", "push.throttle", "push.secret", SIGNING, BASIC, *OAUTH2, *_TLS),
     *("push.origin", "push.allowed_rate", *BATCH),
     *("push.disable_after_s", DISABLED, PAUSED, FAILING_SINCE, "push.headers.<Name>"),
 )
@@ -73,7 +73,7 @@ class Endpoint:
         timeout_s: seconds for the whole delivery, from connecting to the last byte of the answer.
         content_type: of the payload.
         throttles: True if the topic gets less than its quota while the endpoint cannot take more.
-        signers: sign each delivery; none without `push.secret`.
+        signed: signs each delivery; None without `push.secret`.
         headers: extra headers of each request, with `Authorization` for `push.basic`; they may hold secrets and are
             left out of `repr`.
         oauth2: where to get the token of each request; None for none.
@@ -93,7 +93,7 @@ class Endpoint:
     timeout_s: float = DEFAULT_TIMEOUT_S
     content_type: str = DEFAULT_CONTENT_TYPE
     throttles: bool = True
-    signers: Sequence[Sign] = dataclasses.field(default=(), repr=False, compare=False)
+    signed: Signed | None = dataclasses.field(default=None, repr=False, compare=False)
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, hash=False)
     oauth2: OAuth2 | None = None
     tls: ssl.SSLContext | None = dataclasses.field(default=None, repr=False, compare=False)
@@ -167,9 +167,7 @@ class _Reader:
         content_type = self._take("push.content_type") or DEFAULT_CONTENT_TYPE
         endpoint_values.check_value("push.content_type", content_type)
         throttles = endpoint_values.switch("push.throttle", self._take("push.throttle") or "on")
-        signing = self._secret("push.secret")
-        signers = signature.signers(signing) if signing else ()
-        self._seen += [text.partition("_")[2] for text in signing.split()]
+        signed = self._signed()
         oauth2 = self._oauth2()
         own_tls = tls.context(self._take("push.tls.ca"), self._take("push.tls.cert"), self._secret("push.tls.key"))
         batch = batch_of({name: self._attributes.pop(name) for name in BATCH if name in self._attributes})
@@ -185,7 +183,7 @@ class _Reader:
             timeout_s,
             content_type,
             throttles,
-            signers,
+            signed,
             headers,
             oauth2,
             own_tls,
@@ -218,6 +216,20 @@ class _Reader:
             endpoint_values.check_value("push.origin", origin)
             found["WebHook-Request-Origin"] = origin
         return found
+
+    def _signed(self) -> Signed | None:
+        secrets, style = self._secret("push.secret"), self._take(SIGNING) or STANDARD
+        self._seen += [signature.without_prefix(text) for text in secrets.split()]
+        for name in styles.header_names(style):
+            if name.lower() in (
+                given.removeprefix(endpoint_values.HEADER_PREFIX).lower() for given in self._attributes
+            ):
+                raise ValueError(f"{endpoint_values.HEADER_PREFIX}{name} is a header of {SIGNING}; keep one")
+        if secrets:
+            return styles.signed(style, secrets)
+        if style != STANDARD:
+            raise ValueError(f"{SIGNING} needs push.secret; give both")
+        return None
 
     def _oauth2(self) -> OAuth2 | None:
         url, client_id, scope = (self._take(name) for name in (OAUTH2[0], OAUTH2[1], OAUTH2[3]))

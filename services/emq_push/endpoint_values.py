@@ -96,7 +96,7 @@ def headers(attributes: Mapping[str, str]) -> dict[str, str]:
     """Return the extra headers in attributes that begin with `HEADER_PREFIX`."""
     found: dict[str, str] = {}
     for attribute, value in attributes.items():
-        found[_header_name(attribute, found)] = value
+        found[header_name(attribute, attribute.removeprefix(HEADER_PREFIX), found)] = value
         check_value(attribute, value)
     if sum(len(name) + len(value) for name, value in found.items()) > MAX_HEADERS_LENGTH:
         raise ValueError(f"{HEADER_PREFIX}* have over {MAX_HEADERS_LENGTH} characters together")
@@ -120,13 +120,13 @@ def check_value(attribute: str, value: str) -> None:
         )
 
 
-def _header_name(attribute: str, others: Mapping[str, str]) -> str:
-    name = attribute.removeprefix(HEADER_PREFIX)
-    folded = name.lower()
+def header_name(attribute: str, name: str, others: Mapping[str, str]) -> str:
+    """Return the name of a header that an attribute gives beside `others`."""
+    folded, shown = name.lower(), attribute if attribute.endswith(name) else f"{attribute} with the header {name}"
     if not _TOKEN.fullmatch(name):
-        raise ValueError(f"{attribute!r} is not a header name; use letters, digits and hyphens")
+        raise ValueError(f"{shown!r} is not a header name; use letters, digits and hyphens")
     if folded in _RESERVED or folded.startswith(_RESERVED_PREFIXES):
-        raise ValueError(f"{attribute} cannot be set; it is reserved (for the type of the body: push.content_type)")
+        raise ValueError(f"{shown} cannot be set; it is reserved (for the type of the body: push.content_type)")
     if folded in (other.lower() for other in others):
-        raise ValueError(f"{attribute} is given twice, in different case; keep one")
+        raise ValueError(f"{shown} is given twice, in different case; keep one")
     return name

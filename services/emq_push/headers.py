@@ -8,9 +8,13 @@ from urllib.parse import quote
 
 from emq.calls import content_types
 from emq.storage.message import Message
-from emq_push import batches, signature
+from emq_push import batches
 from emq_push.endpoint import Endpoint
 from emq_push.endpoint_values import MAX_HEADER_LENGTH
+from emq_push.styles import Signable
+
+EVENT_TYPE = "event-type"
+"""The header of a message in which endpoints find its event type."""
 
 MESSAGE_PREFIX = "emq-header-"
 """Prefix of the name of each of the message's own headers, so that they cannot pose as other headers."""
@@ -47,8 +51,8 @@ def of_batch(endpoint: Endpoint, messages: Sequence[Message], body: bytes, times
         "emq-batch": str(len(messages)),
         "emq-ids": ids,
     }
-    if endpoint.signers:
-        headers["webhook-signature"] = signature.signature(endpoint.signers, headers["webhook-id"], timestamp_s, body)
+    if endpoint.signed is not None:
+        headers |= endpoint.signed(Signable(headers["webhook-id"], timestamp_s, body))
     headers.update(endpoint.headers)
     return headers
 
@@ -57,7 +61,8 @@ def of_delivery(endpoint: Endpoint, message: Message, timestamp_s: int) -> dict[
     """Return the headers to send.
 
     `webhook-id` is the message's id, the same through all its retries, so that the receiver can drop a repeat.
-    `webhook-timestamp` is the time of this attempt. `webhook-signature` has one for each secret of the endpoint.
+    `webhook-timestamp` is the time of this attempt. `webhook-signature`, or what the endpoint's style has in its place,
+    has a signature for each secret of the endpoint.
     In the names and values of topics, priorities and message headers, characters that HTTP cannot carry (and the
     percent sign) arrive as percent-encoded UTF-8. `Content-Type` is that of the message, if the message has one that
     HTTP can carry, else that of the endpoint.
@@ -77,9 +82,9 @@ def of_delivery(endpoint: Endpoint, message: Message, timestamp_s: int) -> dict[
         "emq-attempt": str(message.attempt),
         "emq-priority": _value(priority),
     }
-    if endpoint.signers:
-        signed = signature.signature(endpoint.signers, headers["webhook-id"], timestamp_s, message.payload)
-        headers["webhook-signature"] = signed
+    if endpoint.signed is not None:
+        event = _value(message.headers.get(EVENT_TYPE, "")) if message.headers else ""
+        headers |= endpoint.signed(Signable(headers["webhook-id"], timestamp_s, message.payload, event))
     if endpoint.headers:
         headers.update(endpoint.headers)
     if message.headers:

@@ -64,9 +64,14 @@ def new_secret(kind: Kind) -> str:
 
 def kind_of(secrets: str) -> Kind | None:
     """Return the kind of the first of some secrets, which is the newest; None if there is none."""
-    if secrets.startswith(SYMMETRIC):
-        return "hmac"
-    return "ed25519" if secrets.startswith(ASYMMETRIC) else None
+    if secrets.startswith(ASYMMETRIC):
+        return "ed25519"
+    return "hmac" if secrets else None
+
+
+def without_prefix(secret: str) -> str:
+    """Return the part of a secret that nobody may see."""
+    return secret.removeprefix(SYMMETRIC).removeprefix(ASYMMETRIC)
 
 
 def public_key(secrets: str) -> str:

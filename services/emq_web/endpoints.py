@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -13,9 +14,10 @@ from emq_clients.push import answers
 from emq_clients.requests import Page
 from emq_push.records.endpoints import EVENT_TYPE, Endpoint, EndpointSettings, Handshake
 from emq_push.service import examples
-from emq_push.service.endpoints import EndpointService, Made
+from emq_push.service.endpoint_edits import Made
+from emq_push.service.endpoints import EndpointService
 from emq_push.service.refusals import converted
-from emq_push.service.topic_fields import EndpointFields, TopicFields
+from emq_push.service.topic_fields import MAX_SECRET, EndpointFields, TopicFields
 from emq_web import access, forms, models, versions
 
 router = models.Router(prefix="/v1/tenants/{tenant}/endpoints", tags=["endpoints"])
@@ -36,6 +38,12 @@ class Rotation(forms.Body):
 
     overlap_s: float = pydantic.Field(
         86_400, ge=0, le=30 * 86_400, description="for so long, deliveries are signed with the old secret, too"
+    )
+    secret: str = pydantic.Field(
+        "",
+        max_length=MAX_SECRET,
+        pattern=r"^\S*$",
+        description="one that the receiver has already; empty for a new one",
     )
 
 
@@ -109,7 +117,10 @@ async def list_endpoints(of: access.Reader, at: forms.ListAt) -> Page[answers.En
 
 @router.post("", status_code=201, response_model=MADE)
 async def create_endpoint(body: Settings, of: access.Manager, response: fastapi.Response) -> answers.Endpoint:
-    """Create an endpoint. The answer has its secret, which nothing shows again, or its public key."""
+    """Create an endpoint. The answer has its new secret, which nothing shows again, or its public key.
+
+    With a `secret` of your own, and the `signing` of your former sender, receivers need no change.
+    """
     settings, fields = _split(msgspec.to_builtins(converted(body, EndpointFields)))
     wanted = converted(settings, EndpointSettings)
     return _made(await of.service.endpoints.create(of.tenant, wanted, of.actor, fields), response)
@@ -125,8 +136,8 @@ async def get_endpoint(endpoint: EndpointId, of: access.Reader, response: fastap
 async def change_endpoint(at: At, body: Changes) -> answers.Endpoint:
     """Change settings. Those that the body leaves out keep their values; `headers` replaces all headers.
 
-    `auth` replaces all that authenticated before. Another `signature` makes a new secret; deliveries are signed with
-    both for a day.
+    `auth` replaces all that authenticated before. Another `signature` makes a new secret. Deliveries are signed with
+    both for a day, also after a change to a `secret` of your own.
     """
     changes, fields = _split(body)
     return at.made(await at.endpoints.change(*at.place, changes, at.actor, fields, at.version))
@@ -140,9 +151,10 @@ async def delete_endpoint(at: At) -> None:
 
 @router.post("/{endpoint}:rotate-secret", response_model=MADE)
 async def rotate_secret(at: At, body: Rotation | None = None) -> answers.Endpoint:
-    """Give an endpoint a new secret. For a while, deliveries are signed with both."""
-    overlap_s = (body or Rotation.model_validate({})).overlap_s
-    return at.made(await at.endpoints.rotate_secret(*at.place, at.actor, overlap_s=overlap_s, expected=at.version))
+    """Give an endpoint another secret. For a while, deliveries are signed with both."""
+    asked = body or Rotation.model_validate({})
+    rotate = functools.partial(at.endpoints.rotate_secret, overlap_s=asked.overlap_s, given=asked.secret)
+    return at.made(await rotate(*at.place, at.actor, expected=at.version))
 
 
 @router.post("/{endpoint}:disable")

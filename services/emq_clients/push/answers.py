@@ -85,11 +85,12 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         batch: None if each message has a request of its own.
         signature: None for none, or if the service lacks the key with which the secret is encrypted.
         public_key: checks signatures of ed25519; None for others.
+        signing: the style of the signatures: "standard", "svix", "stripe", "github", or one of your own.
         disabled: why it gets nothing until somebody enables it; None if it does.
         paused: by itself; the tenant has a pause of its own.
         old_secret_until: until then, deliveries are signed with the secret before the last rotation, too.
         warnings: what is not wrong, but looks like a mistake; only after a change.
-        secret: verifies deliveries by Standard Webhooks. Only the answer that makes it has it; None for ed25519.
+        secret: verifies deliveries. Only the answer that makes it has it; None for ed25519, and for your own one.
     """
 
     id: str
@@ -109,6 +110,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     batch: Batch | None = None
     signature: Annotated[str, one_of("hmac", "ed25519")] | None = None
     public_key: str | None = None
+    signing: str = "standard"
     disabled: str | None = None
     paused: bool = False
     old_secret_until: datetime.datetime | None = None

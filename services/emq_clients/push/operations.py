@@ -119,6 +119,8 @@ def create_endpoint(
     auth: Auth | None = None,
     batch: Batch | None = None,
     signature: Signature | None = None,
+    secret: str | None = None,
+    signing: str | None = None,
     **settings: Any,
 ) -> Request[answers.Endpoint]:
     """Create an endpoint; the answer alone has its secret.
@@ -129,9 +131,13 @@ def create_endpoint(
         auth: left out, none.
         batch: left out, each message has a request of its own.
         signature: left out, "hmac" with a secret; with "ed25519" the answer has `public_key`.
+        secret: one that the receiver has already; left out, a new one.
+        signing: the headers of the signatures: "svix", "stripe", "github", or a style of your own (docs/webhooks.md);
+            left out, those of Standard Webhooks.
         settings: other fields of the API's endpoint, such as `timeout_s`, `headers` or `retry_schedule_s`.
     """
-    content = body(url=url, event_types=event_types, qps=qps, auth=auth, batch=batch, signature=signature, **settings)
+    signed = {"signature": signature, "secret": secret, "signing": signing}
+    content = body(url=url, event_types=event_types, qps=qps, auth=auth, batch=batch, **signed, **settings)
     return Request("POST", path("tenants", tenant, "endpoints"), answers.Endpoint, content, repeatable=False)
 
 
@@ -165,9 +171,11 @@ def _do(tenant: str, endpoint: str, action: str, content: bytes | None = None) -
     return Request("POST", where, answers.Endpoint, content, repeatable=action != "rotate-secret")
 
 
-def rotate_secret(tenant: str, endpoint: str, *, overlap_s: float | None = None) -> Request[answers.Endpoint]:
-    """Give the endpoint a new secret; for `overlap_s` seconds, deliveries are signed with both."""
-    return _do(tenant, endpoint, "rotate-secret", body(overlap_s=overlap_s))
+def rotate_secret(
+    tenant: str, endpoint: str, *, overlap_s: float | None = None, secret: str | None = None
+) -> Request[answers.Endpoint]:
+    """Give the endpoint a new secret, or your own; for `overlap_s` seconds, deliveries are signed with both."""
+    return _do(tenant, endpoint, "rotate-secret", body(overlap_s=overlap_s, secret=secret))
 
 
 def disable_endpoint(tenant: str, endpoint: str, *, reason: str | None = None) -> Request[answers.Endpoint]:

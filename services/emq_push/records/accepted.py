@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import sqlalchemy as sa
 
+from emq_push.headers import EVENT_TYPE
 from emq_push.records import rows, tables
 
 _messages, _deliveries = tables.messages, tables.deliveries
@@ -17,9 +18,6 @@ _idempotency, _unsent = tables.idempotency, tables.unsent
 
 MessageRow = tuple[str, str, str, str | None, int, int, bytes, str]
 """Tenant, message, event type, key, created_us, expires_us, payload, body."""
-
-EVENT_TYPE = "event-type"
-"""The header of a message in which endpoints find its event type."""
 
 
 def headers_of(event_type: str, own: Mapping[str, str] | None) -> dict[str, str]:

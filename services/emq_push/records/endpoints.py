@@ -19,6 +19,7 @@ from emq_push.records.cursors import Page
 from emq_push.records.tables import endpoints as table
 from emq_push.schedule import RECOMMENDED_JITTER, RECOMMENDED_S
 from emq_push.signature import Kind
+from emq_push.styles import STANDARD
 
 END = r"\Z"
 """The end of a text in Python's patterns; `$` also matches before a last line feed."""
@@ -132,6 +133,7 @@ class Endpoint(Kept, frozen=True, kw_only=True):
         signature: the kind of its signatures; None for none, or if this process cannot decrypt their secret. Of the
             topic.
         public_key: checks signatures of ed25519; empty for others. Of the topic.
+        signing: the style of its signatures. Of the topic.
     """
 
     id: str
@@ -141,6 +143,7 @@ class Endpoint(Kept, frozen=True, kw_only=True):
     batch: Batch | None = None
     signature: Kind | None = None
     public_key: str = ""
+    signing: str = STANDARD
     created_us: int = 0
     changed_us: int = 0
 

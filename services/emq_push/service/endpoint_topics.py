@@ -18,6 +18,7 @@ from emq_push.secrets import Secrets
 from emq_push.service import topic_fields
 from emq_push.service.refusals import Invalid
 from emq_push.service.topic_fields import TopicFields
+from emq_push.styles import SIGNING, STANDARD
 
 IDLE_S = 3_600.0
 """`idle_s` of endpoints' topics: one that holds nothing, and gets nothing for an hour, costs hosts nothing. Not sooner,
@@ -31,6 +32,8 @@ _POINTERS = {
     "push.timeout_s": "/timeout_s",
     "push.headers": "/headers",
     delivered.OAUTH2[0]: "/auth/token_url",
+    SIGNING: "/signing",
+    SECRET: "/secret",
 }
 """Where a request has what hosts read from an attribute."""
 
@@ -82,6 +85,7 @@ def live(endpoint: Endpoint, topic: model.Topic | None, secrets: Secrets) -> End
         batch=topic_fields.batch_in(there),
         signature=kind,
         public_key=public_key,
+        signing=there.get(SIGNING, STANDARD),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -18,6 +18,7 @@ from emq_push.records.deliveries import CANCELLED, Deliveries
 from emq_push.records.endpoints import Endpoint, Endpoints, EndpointSettings, topic_of
 from emq_push.records.tenants import Tenant, Tenants
 from emq_push.service import endpoint_topics, matching, signing, tenancy
+from emq_push.service.endpoint_edits import NOT_GIVEN, Edit, Made
 from emq_push.service.parts import Parts
 from emq_push.service.reach import Reach
 from emq_push.service.refusals import Conflict, Invalid, NotFound, check_version, converted, unknown_endpoint
@@ -33,40 +34,6 @@ TRIES = 5
 """Most times that a change begins again because somebody else was quicker."""
 FIXED = ("priorities",)
 """Settings that never change."""
-
-NOT_GIVEN = TopicFields()
-
-
-class Made(NamedTuple):
-    """Attributes:
-    secret: verifies deliveries; it is never shown again. Empty if none was made, and for ed25519, whose public key is
-        in the endpoint.
-    warnings: each a line for people.
-    """
-
-    endpoint: Endpoint
-    secret: str
-    warnings: Sequence[str] = ()
-
-
-class Edit(NamedTuple):
-    """A change of an endpoint, which begins again if others change the endpoint meanwhile.
-
-    Attributes:
-        action: as the audit log has it.
-        shown: the change for the audit log.
-        row: changes the row.
-        fields: the given fields that only the topic keeps.
-        sign: changes the secrets of the signatures.
-        expected: `changed_us` of the version that is changed; None for any.
-    """
-
-    action: str
-    shown: Mapping[str, Any]
-    row: Callable[[Endpoint], Endpoint]
-    fields: TopicFields = NOT_GIVEN
-    sign: Callable[[str], Signing] = Signing
-    expected: int | None = None
 
 
 class EndpointService:
@@ -99,7 +66,7 @@ class EndpointService:
     async def create(
         self, tenant: str, settings: EndpointSettings, actor: str, fields: TopicFields = NOT_GIVEN
     ) -> Made:
-        """Create an endpoint with a new secret.
+        """Create an endpoint, with a new secret if none is given.
 
         Args:
             fields: what only the topic knows.
@@ -110,7 +77,7 @@ class EndpointService:
             Conflict: the tenant has as many endpoints as it may have.
         """
         owner = await self._tenants.get(tenant)
-        now_us, secret = self._parts.now_us(), signing.new_secret(fields.signature or "hmac")
+        now_us, secret = self._parts.now_us(), signing.first(fields.secret, fields.signature or "hmac")
         id_ = self._parts.new_id("ep")
         made = fields.named(Endpoint(id=id_, tenant=tenant, settings=settings, created_us=now_us, changed_us=now_us))
         held = {name: value for name, value in endpoint_topics.pause_of(is_paused=owner.is_paused).items() if value}
@@ -134,7 +101,8 @@ class EndpointService:
                 await self._parts.app.admin.delete(made.topic, force=True)
             raise
         await self.fit(tenant, made.id)
-        return Made(endpoint_topics.live(made, topic, self._parts.secrets), signing.shown(secret), warnings)
+        shown_secret = "" if fields.secret else signing.shown(secret)
+        return Made(endpoint_topics.live(made, topic, self._parts.secrets), shown_secret, warnings)
 
     async def change(
         self,
@@ -148,8 +116,8 @@ class EndpointService:
         """Change settings; the others keep their values. Safe to repeat.
 
         Args:
-            fields: what only the topic knows. Another kind of signature makes a new secret; deliveries are signed with
-                both for `OVERLAP_S`.
+            fields: what only the topic knows. Another kind of signature makes a new secret. Deliveries are signed with
+                both for `OVERLAP_S`, also if a secret is given.
             expected: `changed_us` of the version that is changed; None for any.
 
         Raises:
@@ -170,22 +138,34 @@ class EndpointService:
 
         shown = {**changes, **fields.shown()}
         sign: Callable[[str], Signing] = Signing
-        if fields.signature is not None:
-            sign = Rotation(self._parts.now_us() + round(OVERLAP_S * 1e6), fields.signature, always=False)
+        if fields.signature is not None or fields.secret:
+            until_us = self._parts.now_us() + round(OVERLAP_S * 1e6)
+            sign = Rotation(until_us, fields.signature, always=False, given=fields.secret)
         return await self._changed(
             tenant, endpoint, actor, Edit("endpoint.changed", shown, changed, fields, sign, expected)
         )
 
     async def rotate_secret(
-        self, tenant: str, endpoint: str, actor: str, *, overlap_s: float, expected: int | None = None
+        self,
+        tenant: str,
+        endpoint: str,
+        actor: str,
+        *,
+        overlap_s: float,
+        given: str = "",
+        expected: int | None = None,
     ) -> Made:
-        """Give an endpoint a new secret of the same kind. Deliveries are signed with both until the overlap ends.
+        """Give an endpoint another secret. Deliveries are signed with both until the overlap ends.
+
+        Args:
+            given: the secret; empty for a new one of the same kind.
 
         Raises:
             NotFound: there is no such endpoint.
+            Invalid: the given secret does not fit the style of the endpoint's signatures.
         """
-        rotation = Rotation(self._parts.now_us() + round(overlap_s * 1e6) if overlap_s else 0)
-        shown = {"overlap_s": overlap_s}
+        rotation = Rotation(self._parts.now_us() + round(overlap_s * 1e6) if overlap_s else 0, given=given)
+        shown = {"overlap_s": overlap_s, **({"secret": "given"} if given else {})}
         edit = Edit("endpoint.secret_rotated", shown, lambda row: row, sign=rotation, expected=expected)
         return await self._changed(tenant, endpoint, actor, edit)
 

@@ -29,9 +29,11 @@ class Rotation:
         until_us: until then, deliveries are signed with the old secret, too; 0 for not at all.
         kind: of the new secret; None for the kind of the old one.
         always: False to keep the secret if it has that kind already.
+        given: the new secret; empty to make one.
     """
 
-    def __init__(self, until_us: int, kind: Kind | None = None, *, always: bool = True) -> None:
+    def __init__(self, until_us: int, kind: Kind | None = None, *, always: bool = True, given: str = "") -> None:
+        self._given = given
         self._until_us = until_us
         self._kind = kind
         self._always = always
@@ -39,16 +41,35 @@ class Rotation:
 
     def __call__(self, now: str) -> Signing:
         """Return what follows on the secrets that there are now. Raises `Invalid`: ed25519 lacks its package."""
+        _check(self._given, self._kind)
         there = signature.kind_of(now)
-        if not self._always and there == self._kind:
+        if self._given and now.split()[:1] == [self._given]:
             return Signing(now)
-        kind = self._kind or there or "hmac"
-        if kind not in self._made:
-            self._made[kind] = new_secret(kind)
-        secret = self._made[kind]
+        if not self._given and not self._always and there == self._kind:
+            return Signing(now)
+        secret = self._given or self._new(self._kind or there or "hmac")
         before = [each for each in now.split() if each != secret]
         is_both = bool(self._until_us and before)
-        return Signing(f"{secret} {before[0]}" if is_both else secret, self._until_us if is_both else 0, secret)
+        secrets = f"{secret} {before[0]}" if is_both else secret
+        return Signing(secrets, self._until_us if is_both else 0, "" if self._given else secret)
+
+    def _new(self, kind: Kind) -> str:
+        if kind not in self._made:
+            self._made[kind] = new_secret(kind)
+        return self._made[kind]
+
+
+def first(given: str, kind: Kind) -> str:
+    """Return the first secret of an endpoint: the given one, or a new one. Raises `Invalid`."""
+    _check(given, kind)
+    return given or new_secret(kind)
+
+
+def _check(given: str, kind: Kind | None) -> None:
+    """Raise `Invalid` if a secret is given that is not of the kind asked for; "hmac" may stand for no answer."""
+    if given and kind == "ed25519" and signature.kind_of(given) != "ed25519":
+        text = f"the secret is not a private key of ed25519, which begins with {signature.ASYMMETRIC}"
+        raise Invalid("invalid_request", text, "/secret")
 
 
 def new_secret(kind: Kind) -> str:

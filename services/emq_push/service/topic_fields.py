@@ -12,14 +12,16 @@ from msgspec import UNSET, Meta, UnsetType
 from emq_push import endpoint as delivered
 from emq_push.endpoint import Batch
 from emq_push.endpoint_values import HEADER_PREFIX, MAX_HEADER_LENGTH, MAX_URL_LENGTH
-from emq_push.records.endpoints import Endpoint, EndpointSettings
+from emq_push.records.endpoints import END, Endpoint, EndpointSettings
 from emq_push.secrets import Secrets
 from emq_push.service.refusals import Invalid
 from emq_push.signature import Kind
+from emq_push.styles import MAX_LENGTH, SIGNING, STANDARD
 
 AUTH = "push-auth"
 """The attribute that tells which header authenticates, so that a change of the others leaves it alone."""
 AUTHORIZATION = "Authorization"
+MAX_SECRET = 512
 
 _NEEDED = {
     "bearer": ("token",),
@@ -84,6 +86,10 @@ class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return None
 
 
+Secret = Annotated[str, Meta(max_length=MAX_SECRET, pattern=r"^\S*" + END)]
+Style = Annotated[str, Meta(min_length=1, max_length=MAX_LENGTH)]
+
+
 class EndpointFields(EndpointSettings, frozen=True, kw_only=True):
     """A caller's settings of an endpoint.
 
@@ -92,6 +98,8 @@ class EndpointFields(EndpointSettings, frozen=True, kw_only=True):
         auth: never shown again.
         batch: None for a request of its own for each message.
         signature: "hmac" with a secret that the receiver shares, or "ed25519" with a public key.
+        secret: one that the receiver has already; empty for a new one. Never shown again.
+        signing: the headers that carry signatures: "standard", "svix", "stripe", "github", or a style of one's own.
     """
 
     headers: Annotated[dict[str, Annotated[str, Meta(max_length=MAX_HEADER_LENGTH)]], Meta(max_length=20)] = (
@@ -100,6 +108,8 @@ class EndpointFields(EndpointSettings, frozen=True, kw_only=True):
     auth: Auth = Auth("none")
     batch: Batch | None = None
     signature: Kind = "hmac"
+    secret: Secret = ""
+    signing: Style = STANDARD
 
 
 class TopicFields(msgspec.Struct, frozen=True):
@@ -110,12 +120,16 @@ class TopicFields(msgspec.Struct, frozen=True):
         auth: None if not given.
         batch: None for a request of its own for each message; `UNSET` if not given.
         signature: the kind of signatures; None if not given.
+        secret: of the signatures; empty if not given.
+        signing: the style of the signatures; None if not given.
     """
 
     headers: Mapping[str, str] | None = None
     auth: Auth | None = None
     batch: Batch | UnsetType | None = UNSET
     signature: Kind | None = None
+    secret: Secret = ""
+    signing: Style | None = None
 
     def __repr__(self) -> str:
         return f"TopicFields({self.shown()})"
@@ -129,6 +143,10 @@ class TopicFields(msgspec.Struct, frozen=True):
             found["batch"] = msgspec.to_builtins(self.batch)
         if self.signature is not None:
             found["signature"] = self.signature
+        if self.secret:
+            found["secret"] = "given"
+        if self.signing is not None:
+            found["signing"] = self.signing
         return found
 
     def named(self, endpoint: Endpoint) -> Endpoint:
@@ -140,7 +158,7 @@ class TopicFields(msgspec.Struct, frozen=True):
         return endpoint
 
     def attributes(self, before: Mapping[str, str], secrets: Secrets) -> dict[str, str]:
-        """Return the attributes of a topic with the given fields, except `signature`.
+        """Return the attributes of a topic with the given fields, except `signature` and `secret`.
 
         Args:
             before: the attributes that the topic has now.
@@ -163,6 +181,10 @@ class TopicFields(msgspec.Struct, frozen=True):
             for name in delivered.BATCH:
                 found.pop(name, None)
             found |= {} if self.batch is None else _of_batch(self.batch)
+        if self.signing == STANDARD:
+            found.pop(SIGNING, None)
+        elif self.signing is not None:
+            found[SIGNING] = self.signing
         return found
 
 
