@@ -81,7 +81,8 @@ class Push(Extension):
     def add_commands(self, root: typer.Typer) -> None:
         from emq_cli import topics
         from emq_cli.session import command
-        from emq_push.cli import encrypting, push
+        from emq_push.cli import encrypting, importing, push
 
+        command(push.app, "import")(importing.import_)
         root.add_typer(push.app, name="push")
         command(topics.app, "encrypt")(encrypting.encrypt)

@@ -3,7 +3,7 @@
 A receiver that took deliveries from another sender goes on checking what that sender sent, so an endpoint may have that
 sender's style. A style is a text: headers with semicolons between them, each `NAME: VALUE` or `NAME: VALUE of CONTENT`.
 VALUE has places for `{id}`, `{timestamp}`, `{event}` and signatures, CONTENT for `{id}`, `{timestamp}` and `{payload}`.
-A part of VALUE in brackets is there once for each secret.
+A part of VALUE in brackets, `[PART|SEPARATOR]`, is there once for each secret, with the separator between.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIGNING = "push.signing"
 STYLES = {
     STANDARD: "webhook-signature: {standard}",
     "svix": "svix-id: {id}; svix-timestamp: {timestamp}; svix-signature: {standard}",
-    "stripe": "Stripe-Signature: t={timestamp}[,v1={hex}] of {timestamp}.{payload}",
+    "stripe": "Stripe-Signature: t={timestamp},[v1={hex}|,] of {timestamp}.{payload}",
     "github": "X-Hub-Signature-256: sha256={hex} of {payload}; X-GitHub-Delivery: {id}; X-GitHub-Event: {event}",
 }
 """The styles that have names: Standard Webhooks, and the headers that three senders document for their receivers."""
@@ -43,7 +43,7 @@ _DIGESTS: Mapping[str, tuple[str, Callable[[bytes], str]]] = {
 _FACTS = ("id", "timestamp", "event")
 _PLACE = re.compile(r"\{([a-z0-9_]+)\}")
 _HEADER = re.compile(r"(?P<name>[^\s:]+): (?P<value>.+?)(?: of (?P<content>\S+))?")
-_VALUE = re.compile(r"(?P<before>[^][]*)(?:\[(?P<each>[^][]+)\](?P<after>[^][]*))?")
+_VALUE = re.compile(r"(?P<before>[^][]*)(?:\[(?P<each>[^][|]+)\|(?P<between>[^][|{}]*)\](?P<after>[^][]*))?")
 
 
 class Signable(NamedTuple):
@@ -125,11 +125,11 @@ def _header(part: str, secrets: str) -> tuple[str, Callable[[Signable], str]]:
     pieces = [_pieces(text, content, secrets) for text in (value["before"], value["each"] or "", value["after"] or "")]
     before, each, after = pieces
 
-    count = len(secrets.split()) if each else 0
+    count, between = len(secrets.split()) if each else 0, value["between"] or ""
 
     def fill(of: Signable) -> str:
-        texts = [_joined(before, of, 0), *(_joined(each, of, i) for i in range(count)), _joined(after, of, 0)]
-        return "".join(texts)
+        repeated = between.join([_joined(each, of, i) for i in range(count)])
+        return _joined(before, of, 0) + repeated + _joined(after, of, 0)
 
     if len(before) == 1 and not isinstance(alone := before[0], str) and not (each or after):
         return found["name"], lambda of: alone(of)[0]

@@ -49,6 +49,7 @@ ARGUMENTS = {
     "plan": "--simulate --hosts 2 --topics 3",
     "publish": f"{TOPIC} payload",
     "push attempts": "acme ep_1:m1",
+    "push import": "svix export.json",
     "push pause": "acme",
     "push resume": "acme",
     "push deliveries": "acme",

@@ -76,7 +76,7 @@ def test_githubs_own_example_has_its_own_signature() -> None:
 
 def test_a_style_of_ones_own_says_headers_and_what_they_cover() -> None:
     style = (
-        "X-Acme-Id: {id}; X-Acme-Signature: t={timestamp}[,v1={hex}];end of {timestamp},{payload}; "
+        "X-Acme-Id: {id}; X-Acme-Signature: t={timestamp},[v1={hex}|,];end of {timestamp},{payload}; "
         "X-Acme-512: {sha512_base64} of v0:{id}:{payload}; X-Acme-1: sha1={sha1_hex} of {payload}"
     )
     sign = styles.signed(style, f"{OWN} {OLD}")
@@ -129,6 +129,7 @@ def test_a_new_private_key_signs_in_the_headers_of_svix() -> None:
         ("X-A: {{hex}} of {payload}", OWN, "has a brace that belongs to no place"),
         ("X-A {hex} of {payload}", OWN, "has the part 'X-A {hex} of {payload}'; write NAME: VALUE"),
         ("X-A: [{hex} of {payload}", OWN, "has the part"),
+        ("X-A: [{hex}] of {payload}", OWN, "has the part"),
         ("X A: {hex} of {payload}", OWN, "has the part"),
         ("X-A: {hex} of {payload}; x-a: {id}", OWN, "push.signing with the header x-a is given twice"),
         ("Host: {hex} of {payload}", OWN, "push.signing with the header Host cannot be set; it is reserved"),

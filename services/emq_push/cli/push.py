@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -140,8 +141,15 @@ async def endpoint(
         Literal["hmac", "ed25519"],
         typer.Option(help="hmac shares a secret with the receiver; ed25519 gives it a public key."),
     ] = "hmac",
+    secret_file: Annotated[
+        str, typer.Option(metavar="FILE", help="A file with the secret that the receiver has. (default: a new secret)")
+    ] = "",
+    signing: Annotated[
+        str | None,
+        typer.Option(metavar="STYLE", help="svix, stripe, github, or a style of your own. (default: standard)"),
+    ] = None,
 ) -> None:
-    """Create an endpoint of a tenant; print its id and its secret, which nothing shows again, or its public key.
+    """Create an endpoint of a tenant; print its id and its new secret, which nothing shows again, or its public key.
 
     Example: emq push endpoint acme https://acme.example/hooks --event 'order.*'
     """
@@ -151,13 +159,19 @@ async def endpoint(
         from emq_push.service.topic_fields import TopicFields
 
         settings = _valid({"url": url, "event_types": event or ["*"], "qps": qps}, EndpointSettings)
-        fields = TopicFields(batch=None if batch is None else Batch(batch), signature=signature)
+        fields = TopicFields(
+            batch=None if batch is None else Batch(batch),
+            signature=signature,
+            secret=_secret(secret_file) if secret_file else "",
+            signing=signing,
+        )
         made = await service.endpoints.create(tenant, settings, ACTOR, fields)
     for warning in made.warnings:
         typer.echo(f"warning: {output.plain(warning)}", err=True)
     secret, public_key = made.secret or None, made.endpoint.public_key or None
     data = {"id": made.endpoint.id, "url": url, "secret": secret, "public_key": public_key}
-    session.say(f"{made.endpoint.id} {secret or public_key}", {**data, "warnings": list(made.warnings)})
+    said = f"{made.endpoint.id} {secret or public_key or ''}".rstrip()
+    session.say(said, {**data, "warnings": list(made.warnings)})
 
 
 @command(app, "endpoints")
@@ -335,6 +349,18 @@ def _valid(fields: dict[str, Any], struct: type[Any]) -> Any:
         raise errors.InvalidMessage(documents.explained(exc, fields, struct)) from None
     except UnicodeError as exc:
         raise errors.InvalidMessage(str(exc)) from None
+
+
+def _secret(file: str) -> str:
+    """Return the secret in a file. Raises `InvalidMessage`: it cannot be read, or has no secret or several."""
+    try:
+        texts = Path(file).read_text().split()
+    except (OSError, UnicodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else "it is not text"
+        raise errors.InvalidMessage(f"--secret-file {file!r} cannot be read: {why}") from None
+    if len(texts) != 1:
+        raise errors.InvalidMessage(f"--secret-file {file!r} has {len(texts)} words; write the secret alone into it")
+    return texts[0]
 
 
 def _list(

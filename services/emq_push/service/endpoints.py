@@ -104,6 +104,13 @@ class EndpointService:
         shown_secret = "" if fields.secret else signing.shown(secret)
         return Made(endpoint_topics.live(made, topic, self._parts.secrets), shown_secret, warnings)
 
+    async def check(self, tenant: str, settings: EndpointSettings, fields: TopicFields) -> Sequence[str]:
+        """Return the warnings of `create`, or raise `Invalid` as it would; make nothing."""
+        secret = signing.first(fields.secret, fields.signature or "hmac")
+        made = fields.named(Endpoint(id="", tenant=tenant, settings=settings))
+        attributes = endpoint_topics.attributes(made, secret, fields, {}, self._parts.secrets)
+        return await self._checked(made, attributes, fields)
+
     async def change(
         self,
         tenant: str,

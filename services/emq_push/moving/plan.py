@@ -1,0 +1,172 @@
+"""What an export becomes here: tenants with their endpoints, and what has no equal."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from emq_push.records.endpoints import EndpointSettings
+from emq_push.service import tenancy
+from emq_push.service.refusals import Invalid
+from emq_push.service.topic_fields import EndpointFields, TopicFields
+
+_NO_ID = re.compile(r"[^A-Za-z0-9_-]+")
+_MOST_OF_ID = 64
+_MOST_OF_NAME = 200
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_UNITS_S = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+class Unfit(Exception):
+    """Something of the export cannot be made here; the text says what and why."""
+
+
+class NewEndpoint(NamedTuple):
+    """An endpoint to make.
+
+    Attributes:
+        source: how the export calls it.
+        secret: the newest one; empty for a new one.
+        former: an older secret that receivers may still check; empty for none.
+        former_until: when the older one ends.
+        disabled: why it gets nothing yet; empty if it does.
+    """
+
+    source: str
+    settings: EndpointSettings
+    fields: TopicFields
+    secret: str = ""
+    former: str = ""
+    former_until: datetime.datetime | None = None
+    disabled: str = ""
+
+
+class NewTenant(NamedTuple):
+    """A tenant to make, or to complete."""
+
+    id: str
+    settings: Mapping[str, Any]
+    endpoints: Sequence[NewEndpoint]
+
+
+class Note(NamedTuple):
+    """Something of the export that is left out, or otherwise here.
+
+    Attributes:
+        source: whose it is, as the export calls it; empty for all.
+    """
+
+    source: str
+    text: str
+
+
+class Plan:
+    """Collects what an export becomes.
+
+    Args:
+        qps: the rate of tenants whose export has none.
+
+    Attributes:
+        failed: by the export's names, what cannot be made, and why.
+    """
+
+    def __init__(self, qps: float, signing: str) -> None:
+        self._qps, self._signing = qps, signing
+        self._tenants: dict[str, tuple[str, dict[str, Any], list[NewEndpoint]]] = {}
+        self.notes: list[Note] = []
+        self.failed: dict[str, str] = {}
+
+    @property
+    def tenants(self) -> Sequence[NewTenant]:
+        return [NewTenant(id_, settings, endpoints) for id_, (_, settings, endpoints) in self._tenants.items()]
+
+    def note(self, source: str, text: str) -> None:
+        self.notes.append(Note(source, text))
+
+    def tenant(self, source: str, name: str = "", qps: float | None = None) -> str:
+        """Add a tenant; return its id, which is that of the source as far as an id here may have its letters."""
+        id_ = _NO_ID.sub("-", source)[:_MOST_OF_ID]
+        if (there := self._tenants.get(id_)) is not None:
+            if there[0] != source:
+                raise Unfit(f"its id would be {id_}, as that of {there[0]}; rename one of the two")
+            return id_
+        try:
+            tenancy.check_id(id_)
+        except Invalid as exc:
+            raise Unfit(str(exc)) from None
+        if id_ != source:
+            self.note(source, f"has the id {id_} here; use that to publish")
+        settings: dict[str, Any] = {"qps": qps or self._qps}
+        if name:
+            settings["name"] = name[:_MOST_OF_NAME]
+        self._tenants[id_] = source, settings, []
+        return id_
+
+    def endpoint(self, tenant: str, source: str, given: Mapping[str, Any], **more: Any) -> None:
+        """Add an endpoint to a tenant that was added before.
+
+        Args:
+            given: fields of an endpoint, as the API takes them; None for those to leave out.
+            more: see `NewEndpoint`.
+        """
+        values = {name: value for name, value in given.items() if value is not None}
+        if self._signing:
+            values["signing"] = self._signing
+        try:
+            whole = msgspec.to_builtins(msgspec.convert(values, EndpointFields))
+        except msgspec.ValidationError as exc:
+            raise Unfit(str(exc)) from None
+        of_topic = {name: whole.pop(name) for name in TopicFields.__struct_fields__}
+        of_topic["secret"] = more.get("former") or more.get("secret") or ""
+        settings, fields = msgspec.convert(whole, EndpointSettings), msgspec.convert(of_topic, TopicFields)
+        self._tenants[tenant][2].append(NewEndpoint(source, settings, fields, **more))
+
+
+def text(value: object) -> str:
+    """Return a text of the export; empty for anything else."""
+    return value.strip() if isinstance(value, str) else ""
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return an object of the export; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: object) -> list[Mapping[str, Any]]:
+    """Return a list of objects: the answer of a listing itself, or the list in its `data`, `content` or `models`."""
+    while isinstance(value, dict):
+        value = next((value[name] for name in ("data", "content", "models") if name in value), None)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def seconds(value: object) -> float | None:
+    """Return a duration in seconds: a number, or a text such as `30s` or `1m`."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return float(value)
+    found = _DURATION.fullmatch(text(value))
+    return None if found is None else float(found[1]) * _UNITS_S[found[2]]
+
+
+def time(value: object) -> datetime.datetime | None:
+    """Return a time of the export; None for none, and for one that cannot be read."""
+    try:
+        found = datetime.datetime.fromisoformat(text(value))
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
+
+
+def types(value: object) -> list[str]:
+    """Return event types; those of all if there are none."""
+    found = [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+    return ["*"] if not found or "*" in found else found
+
+
+def named(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
