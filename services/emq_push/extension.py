@@ -28,7 +28,7 @@ class Push(Extension):
     recipient = "endpoint"
     help = (
         "push.url, push.timeout_s (10 s), push.content_type (application/json), push.throttle (on), push.secret, "
-        "push.headers.NAME, and more: see docs/webhooks.md"
+        "push.signing, push.headers.NAME, and more: see docs/webhooks.md"
     )
     notes = frozenset((FAILING_SINCE, PAUSED))
 

@@ -89,7 +89,7 @@ def of_outpost(url: str, **more: Any) -> dict[str, Any]:
 
 def plan_of(kind: str, export: dict[str, Any], signing: str = "") -> Plan:
     plan = Plan(100.0, signing)
-    READERS[kind].read(export, plan)  # type: ignore[attr-defined]
+    READERS[kind].read(export, plan)
     return plan
 
 
@@ -272,7 +272,7 @@ def test_two_names_that_would_be_one_id_are_refused() -> None:
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("content", [None, 5, "text", [], {}, [5, None, "x"], [{}], {"data": [{"id": 5}]}, [[{}]]])
 def test_an_export_of_another_form_breaks_nothing(kind: str, content: object) -> None:
-    plan = plan_of(kind, {READERS[kind].NEEDED: content, "subscriptions": content, "project": content})  # type: ignore[attr-defined]
+    plan = plan_of(kind, {READERS[kind].NEEDED: content, "subscriptions": content, "project": content})
     assert not any(tenant.endpoints for tenant in plan.tenants)
 
 

@@ -25,7 +25,9 @@ Kind = Literal["svix", "convoy", "outpost"]
 async def import_(
     session: Session,
     kind: Annotated[Kind, typer.Argument(metavar="FROM", help="svix, convoy or outpost.", show_default=False)],
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The export, as docs/moving-in.md makes it.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The export, as docs/coming-from/ tells how to write it.")
+    ],
     qps: Annotated[
         float, typer.Option(help="Most deliveries started in a second, of tenants whose export has none.")
     ] = 100.0,
@@ -67,7 +69,7 @@ def _read(kind: Kind, file: str, qps: float, signing: str) -> Plan:
         raise errors.InvalidMessage(f"{file!r} cannot be read: {why}") from None
     if not isinstance(found, dict) or reader.NEEDED not in found:
         raise errors.InvalidMessage(
-            f"{file!r} has no {reader.NEEDED!r}, so it is no export of {kind}; see docs/moving-in.md"
+            f"{file!r} has no {reader.NEEDED!r}, so it is no export of {kind}; see docs/coming-from/{kind}.md"
         )
     if not 0 < qps <= 1e6:
         raise errors.InvalidMessage(f"--qps {qps:g} must be above 0, at most 1,000,000")
