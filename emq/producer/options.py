@@ -36,8 +36,8 @@ class PublishOptions(MessageOptions, total=False):
 
     Attributes:
         delay_ms: milliseconds from now before which the message may not start.
-        delay: the same, as the name of one of the topic's delay levels, an enum member with such a value, a timedelta,
-            or seconds.
+        delay: the same, as the name of one of the topic's delay levels, a span such as "1h" if it has none, an enum
+            member with such a value, a timedelta, or seconds.
         time_range_ms: for topics of kind range_merge: milliseconds from now until the message is due.
         merge_key: for sorted topics with merge='key': messages of one merge key merge; None for the payload.
         message_id: your own id of 1 to 128 characters; reuse it when you retry after `OutcomeUnknown`. None for a new

@@ -6,18 +6,11 @@ import datetime
 import enum
 import math
 
-from emq.runtime import errors, inputs
+from emq.runtime import durations, errors, inputs
 from emq.topics.model import MAX_DELAY_S, Topic
 
-ROCKETMQ: dict[str, float] = {
-    "1s": 1.0,
-    "5s": 5.0,
-    "10s": 10.0,
-    "30s": 30.0,
-    **{f"{minutes}m": minutes * 60.0 for minutes in (*range(1, 11), 20, 30)},
-    "1h": 3600.0,
-    "2h": 7200.0,
-}
+_NAMES = ("1s", "5s", "10s", "30s", *(f"{minutes}m" for minutes in (*range(1, 11), 20, 30)), "1h", "2h")
+ROCKETMQ = {name: seconds for name in _NAMES if (seconds := durations.span_s(name)) is not None}
 """RocketMQ's 18 levels, in seconds by name; for a topic's `delay_levels`."""
 
 ROCKETMQ_BY_NUMBER: dict[str, float] = {str(number): s for number, s in enumerate(ROCKETMQ.values(), 1)}
@@ -31,11 +24,11 @@ def delay_s(topic: Topic, delay: Delay) -> float:
     """Return the seconds of a delay that was given to a publish.
 
     Args:
-        delay: the name of a level in the topic's `delay_levels`; seconds, from 0 to ten years; a `timedelta`; or a
-            member of your own enumeration with such a value, such as `REMINDER = "30m"`.
+        delay: the name of a level in the topic's `delay_levels`, or a span such as "90s" if it has none; seconds, 0 to
+            ten years; a `timedelta`; or a member of an enumeration with such a value, such as `REMINDER = "30m"`.
 
     Raises:
-        InvalidMessage: the topic has no level of that name, or the delay is out of range. Correct the delay.
+        InvalidMessage: a text is neither a level nor a span, or the delay is out of range. Correct the delay.
     """
     value = delay.value if isinstance(delay, enum.Enum) else delay
     if isinstance(value, str):
@@ -58,11 +51,10 @@ def delay_s(topic: Topic, delay: Delay) -> float:
 
 def _level(topic: Topic, name: str) -> float:
     levels = topic.options.delay_levels
-    if name in levels:
-        return levels[name]
-    known = f"it has {', '.join(sorted(levels, key=levels.__getitem__))}" if levels else "it has none"
-    hint = "give one of these, or seconds" if levels else "set its delay_levels, or give seconds"
-    raise errors.InvalidMessage(f"topic {topic.name!r} has no delay level {name!r}; {known}; {hint}")
+    if (seconds := levels.get(name) if levels else durations.span_s(name)) is not None:
+        return seconds
+    known = ", ".join(sorted(levels, key=levels.__getitem__)) or f"none; give a duration such as {durations.SPANS}"
+    raise errors.InvalidMessage(f"topic {topic.name!r} has no delay level {name!r}; it has {known}")
 
 
 def written(ms: float) -> str:

@@ -72,9 +72,11 @@ def test_a_delay_that_is_not_known_is_refused_in_one_line(delay: Any, said: str)
     assert "\n" not in str(refused.value)
 
 
-def test_a_topic_without_levels_says_so() -> None:
-    with pytest.raises(errors.InvalidMessage, match="it has none; set its delay_levels, or give seconds"):
-        delay_levels.delay_s(Topic("t", 1), "30m")
+def test_a_topic_without_levels_takes_spans_as_the_command_line_does() -> None:
+    topic = Topic("t", 1)
+    assert [delay_levels.delay_s(topic, span) for span in ("250ms", "1.5h", "7d")] == [0.25, 5_400, 604_800]
+    with pytest.raises(errors.InvalidMessage, match="it has none; give a duration such as 90s, 15m, 2h, 7d"):
+        delay_levels.delay_s(topic, "soon")
 
 
 def test_rocketmqs_levels_are_its_eighteen() -> None:

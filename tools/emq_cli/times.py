@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import re
 
 import typer
 
-SPANS = "90s, 15m, 2h, 7d"
-"""Examples for texts that say how a span is written."""
-
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-
-
-def span_s(text: str) -> float | None:
-    """Return the seconds of a span such as 250ms, 90s, 15m, 1.5h, 7d; None if the text is not a span."""
-    found = _SPAN.fullmatch(text)
-    return float(found[1]) * _UNITS[found[2]] if found else None
+from emq.runtime.durations import SPANS as SPANS
+from emq.runtime.durations import span_s as span_s
 
 
 def given_span_s(text: str, option: str) -> float:
