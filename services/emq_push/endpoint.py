@@ -221,10 +221,11 @@ class _Reader:
         secrets, style = self._secret("push.secret"), self._take(SIGNING) or STANDARD
         self._seen += [signature.without_prefix(text) for text in secrets.split()]
         for name in styles.header_names(style):
-            if name.lower() in (
-                given.removeprefix(endpoint_values.HEADER_PREFIX).lower() for given in self._attributes
-            ):
-                raise ValueError(f"{endpoint_values.HEADER_PREFIX}{name} is a header of {SIGNING}; keep one")
+            of_style = f"{endpoint_values.HEADER_PREFIX}{name}"
+            if of_style.lower() in map(str.lower, self._attributes):
+                raise ValueError(f"{of_style} is a header of {SIGNING}; keep one")
+            if name.lower() == _AUTHORIZATION.lower() and {BASIC, OAUTH2[0]} & self._attributes.keys():
+                raise ValueError(f"{SIGNING} has the header {name}, as {BASIC} and {OAUTH2[0]} have; keep one")
         if secrets:
             return styles.signed(style, secrets)
         if style != STANDARD:

@@ -29,6 +29,8 @@ STYLES = {
 MAX_LENGTH = 1_000
 """Most characters of a style."""
 MOST_HEADERS = 8
+MOST_SIGNATURES = 4
+"""Most places for signatures in a style. Each one reads the whole payload, for each secret, on a host's event loop."""
 LEAST_CHARACTERS, MOST_CHARACTERS = 8, 256
 """Length of a secret whose text is the key."""
 
@@ -63,8 +65,8 @@ class Signable(NamedTuple):
 
 Signed = Callable[[Signable], dict[str, str]]
 """Returns the headers by which a receiver checks a request."""
-_Fill = Callable[[Signable], Sequence[str]]
-"""Returns the texts for one place of a value: one for each secret, or one alone."""
+_Fill = Callable[[Signable, int], str]
+"""Returns the text for one place of a value, by the secret of this number, if the text depends on a secret."""
 
 
 def signed(style: str, secrets: str) -> Signed:
@@ -102,8 +104,11 @@ def _parts(text: str) -> Sequence[str]:
     parts = text.split("; ")
     if len(parts) > MOST_HEADERS:
         raise ValueError(f"{SIGNING} has {len(parts)} headers; at most {MOST_HEADERS}")
-    places = {place for part in parts for place in _PLACE.findall(part.partition(" of ")[0])}
-    if not places & {*_DIGESTS, STANDARD}:
+    values = [found["value"] if (found := _HEADER.fullmatch(part)) else part for part in parts]
+    count = sum(place in _DIGESTS or place == STANDARD for value in values for place in _PLACE.findall(value))
+    if count > MOST_SIGNATURES:
+        raise ValueError(f"{SIGNING} has {count} places for signatures; at most {MOST_SIGNATURES}")
+    if not count:
         raise ValueError(
             f"{SIGNING} {text!r} has no place for a signature; give {', '.join(STYLES)}, or a style of your own such "
             "as 'X-Signature: {hex} of {timestamp}.{payload}'"
@@ -118,10 +123,11 @@ def _header(part: str, secrets: str) -> tuple[str, Callable[[Signable], str]]:
     if not (found and value):
         raise ValueError(f"{SIGNING} has the part {part!r}; write NAME: VALUE, or NAME: VALUE of CONTENT")
     content = found["content"] or ""
-    if content and "payload" not in _PLACE.findall(content):
-        raise ValueError(
-            f"{SIGNING} signs {content!r}, which has no {{payload}}; add it, or anybody could send anything"
-        )
+    if content and (times := _PLACE.findall(content).count("payload")) != 1:
+        wrong = f"{times} times {{payload}}; write it once" if times else "no {payload}; add it"
+        raise ValueError(f"{SIGNING} signs {content!r}, which has {wrong}, or anybody could send anything")
+    if content and not _DIGESTS.keys() & {*_PLACE.findall(found["value"])}:
+        raise ValueError(f"{SIGNING} has the part {part!r}, whose value has no place for a signature of {content!r}")
     pieces = [_pieces(text, content, secrets) for text in (value["before"], value["each"] or "", value["after"] or "")]
     before, each, after = pieces
 
@@ -129,16 +135,17 @@ def _header(part: str, secrets: str) -> tuple[str, Callable[[Signable], str]]:
 
     def fill(of: Signable) -> str:
         repeated = between.join([_joined(each, of, i) for i in range(count)])
-        return _joined(before, of, 0) + repeated + _joined(after, of, 0)
+        whole = _joined(before, of, 0) + repeated + _joined(after, of, 0)
+        return whole.strip()  # spaces around a value do not arrive, and there may be no event between them
 
     if len(before) == 1 and not isinstance(alone := before[0], str) and not (each or after):
-        return found["name"], lambda of: alone(of)[0]
+        return found["name"], lambda of: alone(of, 0)
     return found["name"], fill
 
 
 def _joined(pieces: Sequence[str | _Fill], of: Signable, i: int) -> str:
     """Return a text with the `i`-th secret's signatures in their places."""
-    return "".join([piece if isinstance(piece, str) else piece(of)[i] for piece in pieces])
+    return "".join([piece if isinstance(piece, str) else piece(of, i) for piece in pieces])
 
 
 def _pieces(text: str, content: str, secrets: str) -> Sequence[str | _Fill]:
@@ -160,17 +167,16 @@ def _plain(text: str) -> str:
 
 
 def _fill(place: str, content: str, secrets: str) -> _Fill:
-    count = len(secrets.split())
     match place:
         case "id":
-            return lambda of: [of.id] * count
+            return lambda of, _: of.id
         case "timestamp":
-            return lambda of: [str(of.timestamp_s)] * count
+            return lambda of, _: str(of.timestamp_s)
         case "event":
-            return lambda of: [of.event] * count
+            return lambda of, _: of.event
         case "standard":
             signers = signature.signers(secrets)
-            return lambda of: [signature.signature(signers, of.id, of.timestamp_s, of.payload)] * count
+            return lambda of, _: signature.signature(signers, of.id, of.timestamp_s, of.payload)
     if place not in _DIGESTS:
         known = ", ".join((*_FACTS, *_DIGESTS))
         raise ValueError(f"{SIGNING} has the place {{{place}}}, which a value cannot have; known are {known}")
@@ -182,13 +188,10 @@ def _fill(place: str, content: str, secrets: str) -> _Fill:
     keyed = [hmac.new(_key(secret), digestmod=name) for secret in _texts(secrets)]
     covered = _covered(content)
 
-    def sign(of: Signable) -> Sequence[str]:
-        signatures = []
-        for key in keyed:
-            digest = key.copy()
-            digest.update(covered(of))
-            signatures.append(written(digest.digest()))
-        return signatures
+    def sign(of: Signable, i: int) -> str:
+        digest = keyed[i].copy()
+        digest.update(covered(of))
+        return written(digest.digest())
 
     return sign
 
@@ -203,10 +206,10 @@ def _texts(secrets: str) -> Sequence[str]:
 def _key(secret: str) -> bytes:
     if signature.kind_of(secret) == "ed25519":
         raise ValueError(f"push.secret has a private key; {SIGNING} must be {STANDARD} or svix for ed25519")
-    if not (secret.isascii() and LEAST_CHARACTERS <= len(secret) <= MOST_CHARACTERS):
+    if not (secret.isascii() and secret.isprintable() and LEAST_CHARACTERS <= len(secret) <= MOST_CHARACTERS):
         raise ValueError(
-            f"push.secret has a secret of {len(secret)} characters; give {LEAST_CHARACTERS} to {MOST_CHARACTERS} ASCII "
-            "characters without spaces"
+            f"push.secret has a secret of {len(secret)} characters; give {LEAST_CHARACTERS} to {MOST_CHARACTERS} "
+            "printable ASCII characters without spaces"
         )
     return secret.encode()
 

@@ -137,6 +137,10 @@ def test_a_new_private_key_signs_in_the_headers_of_svix() -> None:
         ("X-A: \u00fc{hex} of {payload}", OWN, "must be printable ASCII"),
         ("X-A: {hex} of {payload}" + "; X-B: {id}" * 8, OWN, "has 9 headers; at most 8"),
         ("X-A: {hex} of {payload}" + " " * 1000, OWN, "at most 1000 characters"),
+        ("X-A: " + "{hex}" * 5 + " of {payload}", OWN, "has 5 places for signatures; at most 4"),
+        ("X-A: {hex} of {payload}{payload}", OWN, "which has 2 times {payload}; write it once"),
+        ("X-A: {standard} of {payload}", OLD, "whose value has no place for a signature of '{payload}'"),
+        ("stripe", "tab\x00and-more", "printable ASCII characters without spaces"),
         ("stripe", "short", "push.secret has a secret of 5 characters; give 8 to 256"),
         ("stripe", "x" * 257, "push.secret has a secret of 257 characters"),
         ("stripe", signature.ASYMMETRIC + "A" * 44, "push.secret has a private key; push.signing must be standard or"),
@@ -150,6 +154,37 @@ def test_a_wrong_style_or_secret_gets_one_clear_line_without_the_secret(style: s
         endpoint(secret, style)
     assert text in str(caught.value)
     assert not secret or secret not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"push.basic": "user:password"},
+        {"push.oauth2.url": "https://x.example/", "push.oauth2.client_id": "me", "push.oauth2.secret": "secret"},
+    ],
+)
+def test_a_style_never_stands_in_the_way_of_what_authenticates(attributes: dict[str, str]) -> None:
+    with pytest.raises(errors.InvalidTopic, match=r"push\.signing has the header authorization, as push\.basic and"):
+        endpoint(OWN, "authorization: {hex} of {payload}", **attributes)
+    assert "authorization" in endpoint(OWN, "authorization: {hex} of {payload}").signed(Signable("i", 1, b""))  # type: ignore[misc]
+
+
+def test_a_part_for_each_secret_signs_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 0
+
+    def counted(digest: bytes) -> str:
+        nonlocal count
+        count += 1
+        return digest.hex()
+
+    monkeypatch.setitem(styles._DIGESTS, "hex", ("sha256", counted))
+    styles.signed("X-A: [{hex}|,] of {payload}", f"{OWN} {OLD} {NEW}")(Signable("i", 1, b""))
+    assert count == 3
+
+
+def test_no_value_has_spaces_around_it() -> None:
+    found = styles.signed("X-A:  {id}  ; X-B: {hex} {event} of {payload}; X-C: {event} ", OWN)(Signable("i", 1, b""))
+    assert found == {"X-A": "i", "X-B": digest(OWN, b"")}
 
 
 def test_a_header_of_the_style_is_no_extra_header() -> None:
