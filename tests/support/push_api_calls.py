@@ -9,8 +9,9 @@ from typing import Any
 from aiohttp.abc import AbstractResolver
 
 from emq_push.cli import pushing
-from support.http_receiver import HttpReceiver
+from support.http_receiver import HttpReceiver, Request
 from support.push_api import Api
+from support.waiting import until
 
 PATH = "/v1/tenants/acme/messages"
 
@@ -34,6 +35,14 @@ def message(**more: Any) -> dict[str, Any]:
 
 async def post(api: Api, body: Any, **more: Any) -> Any:
     return await api("POST", PATH, body, **more)
+
+
+async def delivered(api: Api, receiver: HttpReceiver, tenant: str) -> Request:
+    """Publish a message to a tenant; return the request that brings it."""
+    count = len(receiver.requests)
+    await api("POST", f"/v1/tenants/{tenant}/messages", message())
+    await until(lambda: len(receiver.requests) > count)
+    return receiver.requests[-1]
 
 
 async def lag(api: Api) -> int:

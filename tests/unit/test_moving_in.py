@@ -11,19 +11,16 @@ from typing import Any
 
 import pytest
 import svix.webhooks
-from standardwebhooks.webhooks import WebhookVerificationError
 
-from emq_clients.push import operations
 from emq_push.moving import convoy, outpost
 from emq_push.moving import svix as from_svix
 from emq_push.moving.carrying import Carrying, Moved
 from emq_push.moving.plan import Plan
 from support import push_api
 from support.emq_shell import Shell
-from support.http_receiver import HttpReceiver, Request
+from support.http_receiver import HttpReceiver
 from support.push_api import Api
-from support.push_api_calls import hosting
-from support.waiting import until
+from support.push_api_calls import delivered, hosting
 
 SECRET, OTHER = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 OWN = "Vuk5LM0uujddIsqO5v_eSuz88"
@@ -97,14 +94,6 @@ async def moved(api: Api, kind: str, export: dict[str, Any]) -> list[Moved]:
     plan = plan_of(kind, export)
     assert plan.failed == {}
     return await Carrying(api.service, "test", is_trial=False).run(plan.tenants)
-
-
-async def delivered(api: Api, receiver: HttpReceiver, tenant: str) -> Request:
-    """Publish a message to a tenant; return the request that brings it."""
-    count = len(receiver.requests)
-    await api("POST", f"/v1/tenants/{tenant}/messages", {"event_type": "order.paid", "payload": {"amount": 5}})
-    await until(lambda: len(receiver.requests) > count)
-    return receiver.requests[-1]
 
 
 def digest(secret: str, content: bytes) -> str:
@@ -319,74 +308,3 @@ def test_the_command_line_takes_a_secret_of_ones_own(emq: Shell, monkeypatch: py
     Path("two").write_text("a b")
     assert "has 2 words" in emq.refused("push endpoint acme http://127.0.0.1:9/ --secret-file two")
     assert "begins with neither" in emq.refused("push endpoint acme http://127.0.0.1:9/ --secret-file secret")
-
-
-# -------------------------------------------------------------------------------------------------------- over the API
-
-
-async def test_an_endpoint_takes_the_secret_and_the_style_of_its_receiver(api: Api, receiver: HttpReceiver) -> None:
-    path = "/v1/tenants/acme/endpoints"
-    body = {"url": receiver.url("/hook"), "secret": SECRET, "signing": "svix"}
-    made = await api("POST", path, body, status=201)
-    assert (made["secret"], made["signing"], made["signature"]) == (None, "svix", "hmac")
-    changed = await api("PATCH", f"{path}/{made['id']}", {"secret": OTHER})
-    assert (changed["secret"], changed["old_secret_until"] is not None) == (None, True)
-    async with hosting(api):
-        request = await delivered(api, receiver, "acme")
-        for secret in (SECRET, OTHER):
-            svix.webhooks.Webhook(secret).verify(request.body, dict(request.headers))
-        rotated = await api("POST", f"{path}/{made['id']}:rotate-secret", {"secret": SECRET, "overlap_s": 0})
-        assert (rotated["secret"], rotated["old_secret_until"]) == (None, None)
-
-        async def has_one() -> bool:
-            return len((await delivered(api, receiver, "acme")).headers["svix-signature"].split()) == 1
-
-        await until(has_one, step_s=0.1)
-        request = receiver.requests[-1]
-    svix.webhooks.Webhook(SECRET).verify(request.body, dict(request.headers))
-    with pytest.raises(WebhookVerificationError):
-        svix.webhooks.Webhook(OTHER).verify(request.body, dict(request.headers))
-    log = json.dumps((await api("GET", "/v1/tenants/acme/audit-log"))["data"])
-    assert '"secret": "given"' in log
-    assert "whsec_" not in log
-
-
-async def test_the_same_secret_again_changes_nothing_and_ends_no_overlap(api: Api) -> None:
-    path = "/v1/tenants/acme/endpoints"
-    made = await api("POST", path, {"url": "https://93.184.216.34/", "secret": SECRET}, status=201)
-    first = await api("PATCH", f"{path}/{made['id']}", {"secret": OTHER})
-    again = await api("PATCH", f"{path}/{made['id']}", {"secret": OTHER})
-    assert again["old_secret_until"] == first["old_secret_until"]
-    assert operations.change_endpoint("acme", "ep", secret=OTHER).repeatable
-    assert not operations.rotate_secret("acme", "ep", secret=OTHER).repeatable
-
-
-@pytest.mark.parametrize(
-    ("body", "pointer"),
-    [
-        ({"secret": OWN}, "/secret"),
-        ({"secret": f"{SECRET} {OTHER}"}, "/secret"),
-        ({"secret": SECRET, "signature": "ed25519"}, "/secret"),
-        ({"secret": "x" * 600, "signing": "stripe"}, "/secret"),
-        ({"signing": "paypal"}, "/signing"),
-        ({"signing": "X-A: {hex} of {timestamp}"}, "/signing"),
-    ],
-)
-async def test_a_wrong_secret_or_style_is_refused_where_it_stands(api: Api, body: dict[str, str], pointer: str) -> None:
-    url = {"url": "https://93.184.216.34/"}
-    problem = await api("POST", "/v1/tenants/acme/endpoints", {**url, **body}, status=422)
-    assert problem["pointer"] == pointer
-    assert OWN not in json.dumps(problem)
-    made = await api("POST", "/v1/tenants/acme/endpoints", url, status=201)
-    problem = await api("PATCH", f"/v1/tenants/acme/endpoints/{made['id']}", body, status=422)
-    assert problem["pointer"] == pointer
-
-
-async def test_a_change_back_to_the_standard_needs_a_secret_of_its_form(api: Api) -> None:
-    path = "/v1/tenants/acme/endpoints"
-    made = await api("POST", path, {"url": "https://93.184.216.34/", "secret": OWN, "signing": "github"}, status=201)
-    problem = await api("PATCH", f"{path}/{made['id']}", {"signing": "standard"}, status=422)
-    assert problem["pointer"] == "/secret"
-    changed = await api("POST", f"{path}/{made['id']}:rotate-secret", {"overlap_s": 0})
-    assert changed["secret"].startswith("whsec_")
-    assert (await api("PATCH", f"{path}/{made['id']}", {"signing": "standard"}))["signing"] == "standard"

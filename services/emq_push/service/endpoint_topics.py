@@ -9,7 +9,7 @@ import msgspec
 
 from emq.runtime import errors
 from emq.topics import model
-from emq_push import allowed_rates, signature
+from emq_push import allowed_rates, signature, styles
 from emq_push import endpoint as delivered
 from emq_push.attributes import DISABLED, PAUSED
 from emq_push.records.endpoints import Endpoint, EndpointSettings
@@ -144,6 +144,20 @@ def check(endpoint: Endpoint, attributes: dict[str, str], secrets: Secrets) -> d
         remedy = "client_id and client_secret" if delivered.OAUTH2[0] in text else "auth"
         text = text.replace(f"use {delivered.BASIC}", f"use {remedy}")
         text = text.replace(delivered.OAUTH2[0], "token_url").replace("push.", "")
+        if pointer in (_POINTERS[SIGNING], _POINTERS[SECRET]) and _fits_newest(attributes, secrets):
+            text += (
+                "; it is the older one of two: first give the endpoint one alone, by :rotate-secret with overlap_s 0"
+            )
         raise Invalid("invalid_request", text, pointer) from None
     assert found is not None, "it has a URL"
     return found
+
+
+def _fits_newest(attributes: Mapping[str, str], secrets: Secrets) -> bool:
+    """Return True if the style of the signatures fits the newest of the secrets."""
+    try:
+        newest = secrets.decrypt(attributes[SECRET]).partition(" ")[0]
+        styles.signed(attributes.get(SIGNING, STANDARD), newest)
+    except ValueError:
+        return False
+    return True

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from emq.runtime import extras
 from emq_push import signature
+from emq_push.secrets import PREFIX, is_encrypted
 from emq_push.service.refusals import Invalid
 from emq_push.signature import Kind
 
@@ -40,13 +41,15 @@ class Rotation:
         self._made: dict[Kind, str] = {}
 
     def __call__(self, now: str) -> Signing:
-        """Return what follows on the secrets that there are now. Raises `Invalid`: ed25519 lacks its package."""
+        """Return what follows on the secrets that there are now.
+
+        Raises:
+            Invalid: the given secret cannot be one, or ed25519 lacks its package.
+        """
         _check(self._given, self._kind)
         there = signature.kind_of(now)
-        if self._given and now.split()[:1] == [self._given]:
-            return Signing(now)
-        if not self._given and not self._always and there == self._kind:
-            return Signing(now)
+        if now.split()[:1] == [self._given] if self._given else not self._always and there == self._kind:
+            return Signing(now) if self._until_us else Signing(now.partition(" ")[0], 0)
         secret = self._given or self._new(self._kind or there or "hmac")
         before = [each for each in now.split() if each != secret]
         is_both = bool(self._until_us and before)
@@ -61,14 +64,22 @@ class Rotation:
 
 def first(given: str, kind: Kind) -> str:
     """Return the first secret of an endpoint: the given one, or a new one. Raises `Invalid`."""
-    _check(given, kind)
+    _check(given, None if kind == "hmac" else kind)  # "hmac" is also the kind if the caller asked for none
     return given or new_secret(kind)
 
 
 def _check(given: str, kind: Kind | None) -> None:
-    """Raise `Invalid` if a secret is given that is not of the kind asked for; "hmac" may stand for no answer."""
-    if given and kind == "ed25519" and signature.kind_of(given) != "ed25519":
+    """Raise `Invalid` if a given secret is not a single one of the kind asked for, or looks like an encrypted one."""
+    text = ""
+    if given and given.split() != [given]:
+        text = "the secret has white space; give a single one"
+    elif is_encrypted(given):
+        text = f"the secret begins with {PREFIX}, as only what EMQ has encrypted does; give another one"
+    elif given and kind == "ed25519" and signature.kind_of(given) != kind:
         text = f"the secret is not a private key of ed25519, which begins with {signature.ASYMMETRIC}"
+    elif given and kind == "hmac" and signature.kind_of(given) != kind:
+        text = "the secret is a private key; leave signature out, or give ed25519"
+    if text:
         raise Invalid("invalid_request", text, "/secret")
 
 
