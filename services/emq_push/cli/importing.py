@@ -52,18 +52,23 @@ async def import_(
         with Bar(session, "checking" if dry_run else "importing", sum(len(each.endpoints) for each in tenants)) as bar:
             steps = iter(range(1, 1 << 62))
             carrying = Carrying(service, ACTOR, is_trial=dry_run, on_endpoint=lambda: bar.set(next(steps)))
-            moved = await carrying.run(tenants)
-    _tell(session, plan, moved, dry_run=dry_run)
+            try:
+                await carrying.run(tenants)
+            except BaseException:  # also Ctrl-C: nothing shows new secrets again
+                _show(session, plan, [each for each in carrying.moved if each.is_new and each.id], {})
+                raise
+    _tell(session, plan, carrying.moved, dry_run=dry_run)
 
 
 def _read(kind: Kind, file: str, qps: float, signing: str) -> Plan:
     """Return what an export becomes. Raises `InvalidMessage`: it is none."""
+    from emq_push import signature, styles
     from emq_push.moving import convoy, outpost, svix
     from emq_push.moving.plan import Plan
 
     reader: Any = {"svix": svix, "convoy": convoy, "outpost": outpost}[kind]
     try:
-        found = documents.parsed(Path(file).read_text(), "json", file, errors.InvalidMessage)
+        found = documents.parsed(Path(file).read_text("utf-8-sig"), "json", file, errors.InvalidMessage)
     except (OSError, UnicodeError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else "it is not text"
         raise errors.InvalidMessage(f"{file!r} cannot be read: {why}") from None
@@ -73,18 +78,24 @@ def _read(kind: Kind, file: str, qps: float, signing: str) -> Plan:
         )
     if not 0 < qps <= 1e6:
         raise errors.InvalidMessage(f"--qps {qps:g} must be above 0, at most 1,000,000")
+    if signing:
+        try:
+            styles.signed(signing, signature.new_secret("hmac"))  # it has the form of any style
+        except ValueError as exc:
+            raise errors.InvalidMessage(f"--signing: {exc}") from None
     plan = Plan(qps, signing)
     reader.read(found, plan)
     return plan
 
 
 def _tell(session: Session, plan: Plan, moved: Sequence[Moved], *, dry_run: bool) -> None:
+    from emq_push.moving.plan import add
+
     made, there = [each for each in moved if each.is_new], [each for each in moved if each.id and not each.is_new]
-    failed = plan.failed | {
-        f"endpoint {each.source}" if each.source else f"tenant {each.tenant}": each.trouble
-        for each in moved
-        if not each.id and not each.is_new
-    }
+    failed = dict(plan.failed)
+    for each in moved:
+        if not each.id and not each.is_new:
+            add(failed, f"endpoint {each.source}" if each.source else f"tenant {each.tenant}", each.trouble)
     data = {
         "dry_run": dry_run,
         "tenants": len(plan.tenants),

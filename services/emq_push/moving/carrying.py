@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
-
-import msgspec
 
 from emq_push.moving.plan import NewEndpoint, NewTenant
 from emq_push.records.endpoints import Endpoint
+from emq_push.service.endpoint_edits import check_room
 from emq_push.service.refusals import NotFound, Refused
 from emq_push.service.service import PushService
-
-MOST_OVERLAP_S = 30 * 86_400.0
-"""As for `:rotate-secret`."""
 
 
 class Moved(NamedTuple):
@@ -38,15 +34,22 @@ class Moved(NamedTuple):
 class Carrying:
     """Makes tenants and endpoints.
 
+    An endpoint is made whole in one step, so that one that is there needs nothing more, also after an import that was
+    interrupted.
+
     Args:
         is_trial: only look whether they could be made.
         on_endpoint: called after each endpoint.
+
+    Attributes:
+        moved: what became of each endpoint so far.
     """
 
     def __init__(
         self, service: PushService, actor: str, *, is_trial: bool, on_endpoint: Callable[[], object] = lambda: None
     ) -> None:
         self._service, self._actor, self._is_trial, self._on_endpoint = service, actor, is_trial, on_endpoint
+        self.moved: list[Moved] = []
 
     async def run(self, tenants: Iterable[NewTenant]) -> list[Moved]:
         """Return what became of each endpoint. A tenant or endpoint that is refused keeps none from being made.
@@ -54,60 +57,68 @@ class Carrying:
         Raises:
             StoreUnavailable, DatabaseUnavailable: some were not made; repeat.
         """
-        moved: list[Moved] = []
         for tenant in tenants:
             try:
-                there = await self._tenant(tenant)
+                found = await self._tenant(tenant)
             except Refused as exc:
-                moved.append(Moved("", tenant.id, trouble=str(exc)))
+                self.moved.append(Moved("", tenant.id, trouble=str(exc)))
                 continue
-            for each in tenant.endpoints:
-                try:
-                    moved.append(await self._endpoint(tenant.id, each, there))
-                except Refused as exc:
-                    moved.append(Moved(each.source, tenant.id, trouble=str(exc)))
-                self._on_endpoint()
-        return moved
+            await self._endpoints(tenant, found)
+        return self.moved
 
-    async def _tenant(self, tenant: NewTenant) -> dict[object, Endpoint]:
-        """Make the tenant if it is not there; return its endpoints by what tells them apart."""
+    async def _endpoints(self, tenant: NewTenant, found: Sequence[Endpoint]) -> None:
+        """Make those endpoints of a tenant that are not among the found ones."""
+        there: dict[object, list[str]] = {}
+        for endpoint in found:
+            there.setdefault(_place(endpoint), []).append(endpoint.id)
+        alike, count = Counter(map(_place, tenant.endpoints)), len(found)
+        for new in tenant.endpoints:
+            same = there.get(_place(new))
+            # Of several to one place, one that is refused each time must not count as the next one, which is there.
+            if same and (alike[_place(new)] == 1 or (await self._look(tenant.id, new, 0)).is_new):
+                self.moved.append(Moved(new.source, tenant.id, same.pop(0)))
+            else:
+                self.moved.append(await (self._look if self._is_trial else self._make)(tenant.id, new, count))
+                count += self.moved[-1].is_new
+            self._on_endpoint()
+
+    async def _tenant(self, tenant: NewTenant) -> list[Endpoint]:
+        """Make the tenant if it is not there; return its endpoints, the oldest first."""
         try:
             await self._service.tenants.get(tenant.id)
         except NotFound:
-            if not self._is_trial:
+            if self._is_trial:
+                await self._service.tenants.check_new(tenant.id, tenant.settings)
+            else:
                 await self._service.tenants.change(tenant.id, tenant.settings, self._actor, creates=True)
-            return {}
+            return []
         found: list[Endpoint] = []
         cursor = ""
         while True:
             page = await self._service.endpoints.page(tenant.id, 100, cursor)
             found += page.rows
             if not (cursor := page.next):
-                return {_place(each): each for each in found}
+                return found
 
-    async def _endpoint(self, tenant: str, new: NewEndpoint, there: dict[object, Endpoint]) -> Moved:
-        if (known := there.get(_place(new))) is not None:
-            return Moved(new.source, tenant, known.id)
-        endpoints = self._service.endpoints
-        if new.former:  # else it would be found wrong half-way
-            await endpoints.check(tenant, new.settings, msgspec.structs.replace(new.fields, secret=new.secret))
-        if self._is_trial:
-            warnings = await endpoints.check(tenant, new.settings, new.fields)
-            return Moved(new.source, tenant, is_new=True, trouble="; ".join(warnings))
-        made = await endpoints.create(tenant, new.settings, self._actor, new.fields)
-        id_ = made.endpoint.id
-        there[_place(new)] = made.endpoint
-        if new.former:
-            assert new.former_until is not None
-            left_s = (new.former_until - datetime.datetime.now(datetime.UTC)).total_seconds()
-            overlap_s = min(max(left_s, 0.0), MOST_OVERLAP_S)
-            await endpoints.rotate_secret(tenant, id_, self._actor, overlap_s=overlap_s, given=new.secret)
-        if new.disabled:
-            await endpoints.set_disabled(tenant, id_, new.disabled, self._actor)
-        return Moved(new.source, tenant, id_, True, made.secret, "; ".join(made.warnings))
+    async def _look(self, tenant: str, new: NewEndpoint, count: int) -> Moved:
+        """Return what `_make` would, and make nothing."""
+        try:
+            warnings = await self._service.endpoints.check(tenant, new.settings, new.fields, new.start)
+            check_room(tenant, count)
+        except Refused as exc:
+            return Moved(new.source, tenant, trouble=str(exc))
+        return Moved(new.source, tenant, is_new=True, trouble="; ".join(warnings))
+
+    async def _make(self, tenant: str, new: NewEndpoint, count: int) -> Moved:
+        """Make an endpoint beside as many of its tenant."""
+        try:
+            made = await self._service.endpoints.create(tenant, new.settings, self._actor, new.fields, new.start)
+        except Refused as exc:
+            return Moved(new.source, tenant, trouble=str(exc))
+        return Moved(new.source, tenant, made.endpoint.id, True, made.secret, "; ".join(made.warnings))
 
 
 def _place(endpoint: Endpoint | NewEndpoint) -> object:
-    """Return what tells the endpoints of a tenant apart: where messages go, and which."""
+    """Return what tells most endpoints of a tenant apart: where messages go, and which."""
     settings = endpoint.settings
     return settings.url, frozenset(settings.event_types), settings.filters

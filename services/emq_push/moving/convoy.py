@@ -10,6 +10,8 @@ from emq_push.moving import plan
 from emq_push.moving.plan import Plan, Unfit
 
 NEEDED = "endpoints"
+MOST_RETRIES = 100
+MOST_OF_FIELD = 200
 DEFAULT_HEADER = "X-Convoy-Signature"
 _OPERATORS = {
     "$eq": "eq",
@@ -48,7 +50,7 @@ def read(export: Mapping[str, Any], made: Plan) -> None:
             for subscription in _merged(found):
                 _endpoint(tenant, source, endpoint, subscription, config, made)
         except Unfit as exc:
-            made.failed[f"endpoint {source}"] = str(exc)
+            made.fail(f"endpoint {source}", str(exc))
 
 
 def _merged(subscriptions: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
@@ -95,20 +97,23 @@ def _endpoint(
         "timeout_s": plan.seconds(endpoint.get("http_timeout")) or None,
         "auth": _auth(source, endpoint, made),
         "retry_schedule_s": _schedule(source, config, made),
+        "secret": newest,
         "signing": _signing(endpoint, config),
     }
     status = plan.text(endpoint.get("status"))
     disabled = f"{status} at Convoy" if status not in ("", "active") else ""
-    made.endpoint(tenant, source, given, secret=newest, former=former, former_until=until, disabled=disabled)
+    made.endpoint(tenant, source, given, former=former, former_until=until, disabled=disabled)
 
 
 def _secrets(endpoint: Mapping[str, Any]) -> tuple[str, str, datetime.datetime | None]:
     """Return the newest secret, which Convoy has last, and one that has not ended yet."""
     now = datetime.datetime.now(datetime.UTC)
     live = [
-        (plan.text(each.get("value")), until)
+        (value, until)
         for each in plan.objects(endpoint.get("secrets"))
-        if not each.get("deleted_at") and ((until := plan.time(each.get("expires_at"))) is None or until > now)
+        if (value := plan.text(each.get("value")))
+        and not each.get("deleted_at")
+        and ((until := plan.time(each.get("expires_at"))) is None or until > now)
     ]
     if not live:
         raise Unfit("has no secret in the export")
@@ -130,8 +135,8 @@ def _signing(endpoint: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 
 def _qps(endpoint: Mapping[str, Any]) -> float | None:
-    rate, of_s = endpoint.get("rate_limit"), plan.seconds(endpoint.get("rate_limit_duration"))
-    return rate / of_s if isinstance(rate, (int, float)) and rate > 0 and of_s else None
+    rate, of_s = plan.number(endpoint.get("rate_limit")), plan.seconds(endpoint.get("rate_limit_duration"))
+    return rate / of_s if rate and rate > 0 and of_s else None
 
 
 def _auth(source: str, endpoint: Mapping[str, Any], made: Plan) -> Mapping[str, Any] | None:
@@ -157,7 +162,9 @@ def _schedule(source: str, config: Mapping[str, Any], made: Plan) -> list[float]
     strategy = plan.mapping(config.get("strategy"))
     wait_s, count = plan.seconds(strategy.get("duration")), strategy.get("retry_count")
     if plan.text(strategy.get("type")) == "linear" and wait_s is not None and isinstance(count, int):
-        return [wait_s] * min(count, 100)
+        if count > MOST_RETRIES:
+            made.note("", f"retries {count} times; endpoints here at most {MOST_RETRIES} times")
+        return [wait_s] * min(count, MOST_RETRIES)
     if strategy:
         made.note(
             "", f"retries by strategy {plan.text(strategy.get('type'))!r}; endpoints here follow EMQ's own schedule"
@@ -171,8 +178,10 @@ def _filters(body: Mapping[str, Any], path: str) -> list[dict[str, Any]]:
     for name, value in body.items():
         if name in _OPERATORS and path:
             found.append({"field": path, "op": _OPERATORS[name], "value": value})
-        elif name.startswith("$"):
+        elif any(part.startswith("$") for part in name.split(".")):
             raise Unfit(f"has a filter with {name}, which has no equal here; make its endpoint by hand")
+        elif not name or len(path) > MOST_OF_FIELD:
+            raise Unfit("has a filter on a field without a name, or too deep; make its endpoint by hand")
         elif isinstance(value, dict):
             found += _filters(value, f"{path}.{name}" if path else name)
         else:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
+from emq.runtime import documents, errors
 from emq_push.moving import plan
 from emq_push.moving.plan import Plan, Unfit
 
@@ -29,14 +28,14 @@ def read(export: Mapping[str, Any], made: Plan) -> None:
         try:
             tenant = made.tenant(source)
         except Unfit as exc:
-            made.failed[f"tenant {source}"] = str(exc)
+            made.fail(f"tenant {source}", str(exc))
             continue
         for destination in plan.objects(each.get("destinations")):
             of = f"{source}/{plan.text(destination.get('id'))}"
             try:
                 _destination(tenant, of, destination, made)
             except Unfit as exc:
-                made.failed[f"destination {of}"] = str(exc)
+                made.fail(f"destination {of}", str(exc))
 
 
 def _destination(tenant: str, source: str, destination: Mapping[str, Any], made: Plan) -> None:
@@ -53,20 +52,24 @@ def _destination(tenant: str, source: str, destination: Mapping[str, Any], made:
         "url": config.get("url"),
         "event_types": ["*"] if topics == "*" else plan.types(topics),
         "headers": _headers(source, config.get("custom_headers"), destination, made),
+        "secret": secret,
         "signing": SIGNING,
     }
     until = plan.time(credentials.get("previous_secret_invalid_at"))
     former = plan.text(credentials.get("previous_secret")) if secret and until else ""
     disabled = "disabled at Outpost" if destination.get("disabled_at") else ""
-    made.endpoint(tenant, source, given, secret=secret, former=former, former_until=until, disabled=disabled)
+    made.endpoint(tenant, source, given, former=former, former_until=until, disabled=disabled)
 
 
-def _headers(source: str, custom: object, destination: Mapping[str, Any], made: Plan) -> dict[str, str]:
+def _headers(source: str, custom: object, destination: Mapping[str, Any], made: Plan) -> dict[str, Any]:
     """Return a destination's own headers, which Outpost keeps as JSON in a text."""
     if isinstance(custom, str) and custom:
         try:
-            custom = msgspec.json.decode(custom)
-        except msgspec.DecodeError:
-            made.note(source, "has custom headers that cannot be read; set them")
+            custom = documents.parsed(custom, "json", "", errors.InvalidMessage)
+        except errors.InvalidMessage:
+            custom = [custom]
+    if custom and not isinstance(custom, dict):
+        made.note(source, "has custom headers that cannot be read; set them")
     metadata = plan.mapping(destination.get("delivery_metadata"))
-    return {name: str(value) for name, value in {**plan.mapping(custom), **metadata}.items()}
+    found = {**plan.mapping(custom), **metadata}
+    return {name: value if plan.number(value) is None else str(value) for name, value in found.items()}

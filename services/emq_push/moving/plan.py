@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from emq_push.records.endpoints import EndpointSettings
 from emq_push.service import tenancy
+from emq_push.service.endpoint_edits import NEW, Start
 from emq_push.service.refusals import Invalid
 from emq_push.service.topic_fields import EndpointFields, TopicFields
 
 _NO_ID = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST_OF_ID = 64
 _MOST_OF_NAME = 200
+MAX_REASON = 500
+"""Most characters of why an endpoint is disabled, as for `:disable`."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _UNITS_S = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
@@ -30,19 +33,12 @@ class NewEndpoint(NamedTuple):
 
     Attributes:
         source: how the export calls it.
-        secret: the newest one; empty for a new one.
-        former: an older secret that receivers may still check; empty for none.
-        former_until: when the older one ends.
-        disabled: why it gets nothing yet; empty if it does.
     """
 
     source: str
     settings: EndpointSettings
     fields: TopicFields
-    secret: str = ""
-    former: str = ""
-    former_until: datetime.datetime | None = None
-    disabled: str = ""
+    start: Start = NEW
 
 
 class NewTenant(NamedTuple):
@@ -106,12 +102,27 @@ class Plan:
         self._tenants[id_] = source, settings, []
         return id_
 
-    def endpoint(self, tenant: str, source: str, given: Mapping[str, Any], **more: Any) -> None:
+    def fail(self, source: str, why: str) -> None:
+        """Note what cannot be made; several things of one name stay apart."""
+        add(self.failed, source, why)
+
+    def endpoint(
+        self,
+        tenant: str,
+        source: str,
+        given: Mapping[str, Any],
+        *,
+        former: str = "",
+        former_until: datetime.datetime | None = None,
+        disabled: str = "",
+    ) -> None:
         """Add an endpoint to a tenant that was added before.
 
         Args:
             given: fields of an endpoint, as the API takes them; None for those to leave out.
-            more: see `NewEndpoint`.
+            former: an older secret that receivers may still check; empty for none.
+            former_until: when the older one ends.
+            disabled: why it gets nothing yet; empty if it does.
         """
         values = {name: value for name, value in given.items() if value is not None}
         if self._signing:
@@ -121,9 +132,23 @@ class Plan:
         except msgspec.ValidationError as exc:
             raise Unfit(str(exc)) from None
         of_topic = {name: whole.pop(name) for name in TopicFields.__struct_fields__}
-        of_topic["secret"] = more.get("former") or more.get("secret") or ""
         settings, fields = msgspec.convert(whole, EndpointSettings), msgspec.convert(of_topic, TopicFields)
-        self._tenants[tenant][2].append(NewEndpoint(source, settings, fields, **more))
+        start = Start(disabled=disabled[:MAX_REASON])
+        if former and former != fields.secret and former_until and former_until > datetime.datetime.now(datetime.UTC):
+            start = start._replace(former=former, former_until_us=round(former_until.timestamp() * 1e6))
+        made, there = NewEndpoint(source, settings, fields, start), self._tenants[tenant][2]
+        if made in there:
+            self.note(source, "is there twice; made once")
+        else:
+            there.append(made)
+
+
+def add(named: dict[str, str], name: str, text: str) -> None:
+    """Add a text under a name, or under the name with a number if there is one of that name."""
+    count = 1
+    while (key := f"{name} ({count})" if count > 1 else name) in named:
+        count += 1
+    named[key] = text
 
 
 def text(value: object) -> str:
@@ -143,12 +168,20 @@ def objects(value: object) -> list[Mapping[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
+def number(value: object) -> float | None:
+    """Return a number of the export; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+
+
 def seconds(value: object) -> float | None:
     """Return a duration in seconds: a number, or a text such as `30s` or `1m`."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, (int, float)):
-        return float(value)
+    if (plain := number(value)) is not None:
+        return plain
     found = _DURATION.fullmatch(text(value))
     return None if found is None else float(found[1]) * _UNITS_S[found[2]]
 
@@ -168,5 +201,5 @@ def types(value: object) -> list[str]:
     return ["*"] if not found or "*" in found else found
 
 
-def named(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
+def named(names: object) -> str:
+    return ", ".join(sorted(map(str, names))) if isinstance(names, (list, dict)) else str(names)

@@ -24,7 +24,7 @@ def read(export: Mapping[str, Any], made: Plan) -> None:
         try:
             tenant = made.tenant(source, plan.text(application.get("name")), application.get("rateLimit"))
         except Unfit as exc:
-            made.failed[f"application {source}"] = str(exc)
+            made.fail(f"application {source}", str(exc))
             continue
         if application.get("metadata"):
             made.note(source, "has metadata, which tenants have not")
@@ -33,21 +33,19 @@ def read(export: Mapping[str, Any], made: Plan) -> None:
             try:
                 _endpoint(tenant, of, endpoint, made)
             except Unfit as exc:
-                made.failed[f"endpoint {of}"] = str(exc)
+                made.fail(f"endpoint {of}", str(exc))
 
 
 def _endpoint(tenant: str, source: str, endpoint: Mapping[str, Any], made: Plan) -> None:
     if channels := endpoint.get("channels"):
-        made.note(
-            source, f"gets only channels {plan.named(map(str, channels))}; channels do not exist here, so it gets all"
-        )
+        made.note(source, f"gets only channels {plan.named(channels)}; channels do not exist here, so it gets all")
     if endpoint.get("metadata"):
         made.note(source, "has metadata, which endpoints have not")
     if endpoint.get("transformation") or plan.mapping(endpoint.get("transformationParams")):
         made.note(source, "has a transformation, which does not exist here; its receiver gets payloads as published")
     headers = plan.mapping(endpoint.get("headers"))
     if hidden := headers.get("sensitive"):
-        made.note(source, f"has headers whose values Svix does not tell; set them: {plan.named(map(str, hidden))}")
+        made.note(source, f"has headers whose values Svix does not tell; set them: {plan.named(hidden)}")
     secret = endpoint.get("secret")
     key = plan.text(secret) or plan.text(plan.mapping(secret).get("key"))
     if not key:
@@ -58,6 +56,7 @@ def _endpoint(tenant: str, source: str, endpoint: Mapping[str, Any], made: Plan)
         "event_types": plan.types(endpoint.get("filterTypes")),
         "qps": endpoint.get("rateLimit") or None,
         "headers": dict(plan.mapping(headers.get("headers", {} if "sensitive" in headers else headers))),
+        "secret": key,
         "signing": SIGNING,
     }
-    made.endpoint(tenant, source, given, secret=key, disabled="disabled at Svix" if endpoint.get("disabled") else "")
+    made.endpoint(tenant, source, given, disabled="disabled at Svix" if endpoint.get("disabled") else "")

@@ -15,7 +15,8 @@ from emq_push.attributes import DISABLED, PAUSED
 from emq_push.records.endpoints import Endpoint, EndpointSettings
 from emq_push.records.tenants import Tenant
 from emq_push.secrets import Secrets
-from emq_push.service import topic_fields
+from emq_push.service import signing, topic_fields
+from emq_push.service.endpoint_edits import Start
 from emq_push.service.refusals import Invalid
 from emq_push.service.topic_fields import TopicFields
 from emq_push.styles import SIGNING, STANDARD
@@ -39,12 +40,12 @@ _POINTERS = {
 
 
 def attributes(
-    endpoint: Endpoint, signing: str, fields: TopicFields, before: Mapping[str, str], secrets: Secrets
+    endpoint: Endpoint, signed_with: str, fields: TopicFields, before: Mapping[str, str], secrets: Secrets
 ) -> dict[str, str]:
     """Return the attributes of an endpoint's topic. Attributes without a setting stay as they are.
 
     Args:
-        signing: secrets of the signatures, the newest first, with spaces between them.
+        signed_with: secrets of the signatures, the newest first, with spaces between them.
         fields: the given fields that only the topic keeps.
         before: the attributes that the topic has now.
 
@@ -58,8 +59,26 @@ def attributes(
         TENANT: endpoint.tenant,
         "push.url": endpoint.settings.url,
         "push.timeout_s": f"{endpoint.settings.timeout_s:g}",
-        SECRET: secrets.encrypt(signing),
+        SECRET: secrets.encrypt(signed_with),
     }
+
+
+def first(
+    made: Endpoint, fields: TopicFields, start: Start, is_paused: bool, secrets: Secrets
+) -> tuple[Endpoint, dict[str, str], str]:
+    """Return the row of a new endpoint, the attributes of its topic, and the secret that was made for it.
+
+    Args:
+        is_paused: the tenant is.
+
+    Raises:
+        Invalid: a secret, a header or the authentication is wrong.
+    """
+    signed = signing.first(fields.secret, fields.signature or "hmac", start.former)
+    made = fields.named(msgspec.structs.replace(made, old_secret_until_us=start.former_until_us))
+    held = {**pause_of(is_paused=is_paused), DISABLED: start.disabled}
+    before = {name: value for name, value in held.items() if value}
+    return made, attributes(made, signed.secrets, fields, before, secrets), signed.made
 
 
 def _check_apart(auth_name: str, endpoint: Endpoint) -> None:
@@ -73,8 +92,8 @@ def live(endpoint: Endpoint, topic: model.Topic | None, secrets: Secrets) -> End
         return endpoint
     there = topic.options.attributes
     try:
-        signing = secrets.decrypt(there.get(SECRET, ""))
-        kind, public_key = signature.kind_of(signing), signature.public_key(signing)
+        texts = secrets.decrypt(there.get(SECRET, ""))
+        kind, public_key = signature.kind_of(texts), signature.public_key(texts)
     except ValueError:  # this process lacks the key, or the secret is damaged
         kind, public_key = None, ""
     return msgspec.structs.replace(

@@ -18,7 +18,7 @@ from emq_push.records.deliveries import CANCELLED, Deliveries
 from emq_push.records.endpoints import Endpoint, Endpoints, EndpointSettings, topic_of
 from emq_push.records.tenants import Tenant, Tenants
 from emq_push.service import endpoint_topics, matching, signing, tenancy
-from emq_push.service.endpoint_edits import NOT_GIVEN, Edit, Made
+from emq_push.service.endpoint_edits import NEW, NOT_GIVEN, Edit, Made, Start, check_room
 from emq_push.service.parts import Parts
 from emq_push.service.reach import Reach
 from emq_push.service.refusals import Conflict, Invalid, NotFound, check_version, converted, unknown_endpoint
@@ -26,8 +26,6 @@ from emq_push.service.signing import Rotation, Signing
 from emq_push.service.tenancy import Tenancy
 from emq_push.service.topic_fields import TopicFields
 
-MOST = 100
-"""Most endpoints of a tenant."""
 OVERLAP_S = 86_400.0
 """Seconds for which deliveries have both signatures after their kind was changed."""
 TRIES = 5
@@ -64,12 +62,18 @@ class EndpointService:
         return page._replace(rows=await self._live(page.rows))
 
     async def create(
-        self, tenant: str, settings: EndpointSettings, actor: str, fields: TopicFields = NOT_GIVEN
+        self,
+        tenant: str,
+        settings: EndpointSettings,
+        actor: str,
+        fields: TopicFields = NOT_GIVEN,
+        start: Start = NEW,
     ) -> Made:
         """Create an endpoint, with a new secret if none is given.
 
         Args:
             fields: what only the topic knows.
+            start: what it has if it had another sender.
 
         Raises:
             NotFound: there is no such tenant.
@@ -77,18 +81,15 @@ class EndpointService:
             Conflict: the tenant has as many endpoints as it may have.
         """
         owner = await self._tenants.get(tenant)
-        now_us, secret = self._parts.now_us(), signing.first(fields.secret, fields.signature or "hmac")
-        id_ = self._parts.new_id("ep")
-        made = fields.named(Endpoint(id=id_, tenant=tenant, settings=settings, created_us=now_us, changed_us=now_us))
-        held = {name: value for name, value in endpoint_topics.pause_of(is_paused=owner.is_paused).items() if value}
-        attributes = endpoint_topics.attributes(made, secret, fields, held, self._parts.secrets)
+        now_us, id_ = self._parts.now_us(), self._parts.new_id("ep")
+        made = Endpoint(id=id_, tenant=tenant, settings=settings, created_us=now_us, changed_us=now_us)
+        made, attributes, secret = endpoint_topics.first(made, fields, start, owner.is_paused, self._parts.secrets)
         warnings = await self._checked(made, attributes, fields)
-        shown = {**msgspec.to_builtins(settings), **fields.shown()}
+        shown = {**msgspec.to_builtins(settings), **fields.shown(), **start.shown()}
 
         def save(connection: sa.Connection) -> None:
             self._tenants.existing(connection, tenant)
-            if len(self._rows.of(connection, tenant)) >= MOST:
-                raise Conflict("too_many_endpoints", f"tenant {tenant!r} has {MOST} endpoints, which is the most")
+            check_room(tenant, len(self._rows.of(connection, tenant)))
             self._rows.save(connection, made)
             self._tenant_rows.touch(connection, tenant, now_us)
             self.audit(connection, actor, "endpoint.created", made, shown)
@@ -101,14 +102,12 @@ class EndpointService:
                 await self._parts.app.admin.delete(made.topic, force=True)
             raise
         await self.fit(tenant, made.id)
-        shown_secret = "" if fields.secret else signing.shown(secret)
-        return Made(endpoint_topics.live(made, topic, self._parts.secrets), shown_secret, warnings)
+        return Made(endpoint_topics.live(made, topic, self._parts.secrets), signing.shown(secret), warnings)
 
-    async def check(self, tenant: str, settings: EndpointSettings, fields: TopicFields) -> Sequence[str]:
+    async def check(self, tenant: str, settings: EndpointSettings, fields: TopicFields, start: Start) -> Sequence[str]:
         """Return the warnings of `create`, or raise `Invalid` as it would; make nothing."""
-        secret = signing.first(fields.secret, fields.signature or "hmac")
-        made = fields.named(Endpoint(id="", tenant=tenant, settings=settings))
-        attributes = endpoint_topics.attributes(made, secret, fields, {}, self._parts.secrets)
+        made = Endpoint(id="", tenant=tenant, settings=settings)
+        made, attributes, _ = endpoint_topics.first(made, fields, start, False, self._parts.secrets)
         return await self._checked(made, attributes, fields)
 
     async def change(

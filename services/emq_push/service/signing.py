@@ -62,10 +62,12 @@ class Rotation:
         return self._made[kind]
 
 
-def first(given: str, kind: Kind) -> str:
-    """Return the first secret of an endpoint: the given one, or a new one. Raises `Invalid`."""
+def first(given: str, kind: Kind, former: str = "") -> Signing:
+    """Return the first secrets of an endpoint: the given one, or a new one, and an older one. Raises `Invalid`."""
     _check(given, None if kind == "hmac" else kind)  # "hmac" is also the kind if the caller asked for none
-    return given or new_secret(kind)
+    _check(former, None)
+    newest = given or new_secret(kind)
+    return Signing(f"{newest} {former}".rstrip(), made="" if given else newest)
 
 
 def _check(given: str, kind: Kind | None) -> None:

@@ -73,7 +73,6 @@ class TenantService(Tenancy):
             Conflict: a topic that is not a tenant has this name, or the tenant is being deleted.
             OtherVersion: the tenant has another version; nothing was changed.
         """
-        check_id(tenant)
         is_new = False
 
         def save(connection: sa.Connection) -> Tenant:
@@ -86,10 +85,21 @@ class TenantService(Tenancy):
             self._parts.audit(connection, actor, action, tenant, tenant=tenant, changes=dict(changes))
             return made
 
-        before = await self._parts.read(lambda c: self._checked(c, tenant, creates=creates, expected=expected))
-        wanted = _changed(tenant, before, changes, 0).settings
+        wanted = await self._wanted(tenant, changes, creates=creates, expected=expected)
         await self._ensure_topic(tenant, wanted.qps)
         return await self._with_topics(tenant, save), is_new
+
+    async def check_new(self, tenant: str, settings: Mapping[str, Any]) -> None:
+        """Raise as `change` would that creates a tenant; make nothing."""
+        await self._wanted(tenant, settings, creates=True, expected=None)
+        await self._topic(tenant)
+
+    async def _wanted(
+        self, tenant: str, changes: Mapping[str, Any], *, creates: bool, expected: int | None
+    ) -> TenantSettings:
+        check_id(tenant)
+        before = await self._parts.read(lambda c: self._checked(c, tenant, creates=creates, expected=expected))
+        return _changed(tenant, before, changes, 0).settings
 
     def _checked(self, connection: sa.Connection, tenant: str, *, creates: bool, expected: int | None) -> Tenant | None:
         """Return the tenant that is changed; None for one to create."""
@@ -180,19 +190,22 @@ class TenantService(Tenancy):
 
     async def _ensure_topic(self, tenant: str, qps: float) -> None:
         """Create the tenant's topic if it is missing."""
-        app = self._parts.app
         try:
-            found = await app.catalog.get(tenant)
-        except errors.UnknownTopic:
-            found = None
-        if found is not None and found.options.attributes.get(ATTRIBUTE) != tenant:
-            text = f"topic {tenant!r} exists and belongs to no tenant; choose another id, or delete the topic"
-            raise Conflict("topic_exists", text)
-        try:
-            if found is None:
-                await app.create_topic(tenant, qps, exist_ok=True, attributes={ATTRIBUTE: tenant})
+            if await self._topic(tenant) is None:
+                await self._parts.app.create_topic(tenant, qps, exist_ok=True, attributes={ATTRIBUTE: tenant})
         except errors.InvalidTopic as exc:
             raise Invalid("invalid_request", str(exc), "/qps") from exc
+
+    async def _topic(self, tenant: str) -> Topic | None:
+        """Return the tenant's topic; None if it is missing. Raises `Conflict`: it is another one."""
+        try:
+            found = await self._parts.app.catalog.get(tenant)
+        except errors.UnknownTopic:
+            return None
+        if found.options.attributes.get(ATTRIBUTE) != tenant:
+            text = f"topic {tenant!r} exists and belongs to no tenant; choose another id, or delete the topic"
+            raise Conflict("topic_exists", text)
+        return found
 
     async def delete(self, tenant: str, actor: str, expected: int | None = None) -> None:
         """Delete a tenant with its endpoints, messages, deliveries, replays and keys. Safe to repeat.
