@@ -200,8 +200,22 @@ def test_headers_of_outpost_that_cannot_be_read_are_named(text: str) -> None:
     assert [note.text for note in plan.notes] == ["has custom headers that cannot be read; set them"]
 
 
+def test_secrets_of_convoy_beyond_two_are_named() -> None:
+    newest: dict[str, Any] = {"value": OWN}
+    former = {"value": "former-secret", "expires_at": LATER}
+    for secrets, count in (
+        ([former, newest], 0),
+        ([{"value": "endless-one"}, newest], 1),
+        ([former] * 2 + [newest], 0),
+    ):
+        plan = plan_of("convoy", of_convoy(URL, secrets=secrets))
+        assert len([note for note in plan.notes if "more secrets in use" in note.text]) == count
+        assert plan.tenants[0].endpoints[0].fields.secret == OWN
+
+
 def test_an_empty_secret_of_convoy_is_none() -> None:
-    for secrets in ([{"value": ""}], [{"value": 5}], [{}]):
+    given: list[list[Any]] = [[{"value": ""}], [{"value": 5}], [{}]]
+    for secrets in given:
         [why] = plan_of("convoy", of_convoy(URL, secrets=secrets)).failed.values()
         assert why == "has no secret in the export"
 
@@ -236,14 +250,19 @@ def test_new_secrets_are_told_also_if_the_import_breaks_off(emq: Shell, monkeypa
     export = of_svix(URL, secret=None)
     endpoints_of(export).append({"id": "ep_2", "url": f"{URL}2", "secret": SECRET})
     Path("export.json").write_text(json.dumps(export))
-    create, calls = EndpointService.create, iter((True, False))
+    create = EndpointService.create
 
     async def breaking(*args: Any) -> Any:
-        if next(calls):
-            return await create(*args)
-        raise errors.DatabaseUnavailable("the database is away")
+        if args[2].url == f"{URL}2":
+            raise errors.DatabaseUnavailable("the database is away")
+        return await create(*args)
 
     monkeypatch.setattr(EndpointService, "create", breaking)
     told = emq("push import svix export.json", code=exit_codes.UNREACHABLE)
+    assert told.startswith("made 1 endpoint of 1 tenant\n")
     assert "shop.one/ep_1srOrx2ZWZBpBUvZwXKQmoEYga2: new secret whsec_" in told
     assert "the database is away" in emq.error
+    endpoints_of(export)[0]["url"] = f"{URL}3"
+    Path("export.json").write_text(json.dumps(export))
+    found = emq.json("push import svix export.json", code=exit_codes.UNREACHABLE)
+    assert found["endpoints"][0]["secret"].startswith("whsec_")

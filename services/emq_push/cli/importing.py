@@ -55,9 +55,10 @@ async def import_(
             try:
                 await carrying.run(tenants)
             except BaseException:  # also Ctrl-C: nothing shows new secrets again
-                _show(session, plan, [each for each in carrying.moved if each.is_new and each.id], {})
+                _tell(session, plan, carrying.moved, dry_run=dry_run)
                 raise
-    _tell(session, plan, carrying.moved, dry_run=dry_run)
+    if failed := _tell(session, plan, carrying.moved, dry_run=dry_run):
+        fail(f"{output.count(failed, 'entry', 'entries')} of the export cannot be made; see above", exit_codes.FAILED)
 
 
 def _read(kind: Kind, file: str, qps: float, signing: str) -> Plan:
@@ -88,7 +89,8 @@ def _read(kind: Kind, file: str, qps: float, signing: str) -> Plan:
     return plan
 
 
-def _tell(session: Session, plan: Plan, moved: Sequence[Moved], *, dry_run: bool) -> None:
+def _tell(session: Session, plan: Plan, moved: Sequence[Moved], *, dry_run: bool) -> int:
+    """Tell what became of an export; return how many entries of it cannot be made."""
     from emq_push.moving.plan import add
 
     made, there = [each for each in moved if each.is_new], [each for each in moved if each.id and not each.is_new]
@@ -110,11 +112,7 @@ def _tell(session: Session, plan: Plan, moved: Sequence[Moved], *, dry_run: bool
     session.say(f"{'would make' if dry_run else 'made'} {', '.join(counts)}", data)
     if not session.json:
         _show(session, plan, made, failed)
-    if failed:
-        fail(
-            f"{output.count(len(failed), 'entry', 'entries')} of the export cannot be made; see above",
-            exit_codes.FAILED,
-        )
+    return len(failed)
 
 
 def _show(session: Session, plan: Plan, made: Sequence[Moved], failed: Mapping[str, str]) -> None:

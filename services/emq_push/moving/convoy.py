@@ -87,7 +87,7 @@ def _endpoint(
         made.note(source, "tells Slack or an address of failures, which does not exist here")
     if plan.text(plan.mapping(endpoint.get("mtls_client_cert")).get("client_cert")):
         made.note(source, "has a client certificate; set it on the endpoint's topic (push.tls.cert, push.tls.key)")
-    newest, former, until = _secrets(endpoint)
+    newest, former, until = _secrets(source, endpoint, made)
     given = {
         "url": endpoint.get("url") or endpoint.get("target_url"),
         "description": (plan.text(endpoint.get("description")) or plan.text(endpoint.get("name")))[:500],
@@ -105,7 +105,7 @@ def _endpoint(
     made.endpoint(tenant, source, given, former=former, former_until=until, disabled=disabled)
 
 
-def _secrets(endpoint: Mapping[str, Any]) -> tuple[str, str, datetime.datetime | None]:
+def _secrets(source: str, endpoint: Mapping[str, Any], made: Plan) -> tuple[str, str, datetime.datetime | None]:
     """Return the newest secret, which Convoy has last, and one that has not ended yet."""
     now = datetime.datetime.now(datetime.UTC)
     live = [
@@ -120,6 +120,8 @@ def _secrets(endpoint: Mapping[str, Any]) -> tuple[str, str, datetime.datetime |
     endless = [value for value, until in live if until is None]
     newest = (endless or [live[-1][0]])[-1]
     others = [(value, until) for value, until in live if value != newest and until is not None]
+    if left_out := len({value for value, _ in live}) - 1 - bool(others):
+        made.note(source, f"has {left_out} more secrets in use; here, only the newest and one that ends sign requests")
     return (newest, *others[-1]) if others else (newest, "", None)
 
 
