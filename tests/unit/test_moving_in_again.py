@@ -133,6 +133,24 @@ async def test_a_trial_tells_what_the_import_tells(api: Api, kind: str, export: 
     assert not any(secret in why for why in whys for secret in ("two words", "a b ", "AAAA"))
 
 
+async def test_endpoints_beyond_the_most_of_a_tenant_cost_no_topics(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    export, create, calls = with_many(), EndpointService.create, 0
+    [first, *_] = endpoints_of(export)
+    endpoints_of(export)[:] = [{**first, "url": f"{URL}{i}"} for i in range(20_000)]
+    endpoints_of(export).extend({"url": ""} for _ in range(5_000))
+
+    async def counted(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return await create(*args)
+
+    monkeypatch.setattr(EndpointService, "create", counted)
+    plan = plan_of("svix", export)
+    moved = await Carrying(api.service, "test", is_trial=False).run(plan.tenants)
+    assert (len(moved), sum(each.is_new for each in moved), calls) == (20_000, 100, 100)
+    assert len(plan.failed) == 5_000
+
+
 async def test_a_trial_sees_a_topic_in_the_way_of_a_tenant(api: Api) -> None:
     await api.app.create_topic("shop-one", 5)
     [told] = await carried(api, "svix", of_svix(URL), is_trial=True)

@@ -103,8 +103,8 @@ class Carrying:
     async def _look(self, tenant: str, new: NewEndpoint, count: int) -> Moved:
         """Return what `_make` would, and make nothing."""
         try:
-            warnings = await self._service.endpoints.check(tenant, new.settings, new.fields, new.start)
             check_room(tenant, count)
+            warnings = await self._service.endpoints.check(tenant, new.settings, new.fields, new.start)
         except Refused as exc:
             return Moved(new.source, tenant, trouble=str(exc))
         return Moved(new.source, tenant, is_new=True, trouble="; ".join(warnings))
@@ -112,6 +112,7 @@ class Carrying:
     async def _make(self, tenant: str, new: NewEndpoint, count: int) -> Moved:
         """Make an endpoint beside as many of its tenant."""
         try:
+            check_room(tenant, count)  # else a topic would be made and deleted again for each one too many
             made = await self._service.endpoints.create(tenant, new.settings, self._actor, new.fields, new.start)
         except Refused as exc:
             return Moved(new.source, tenant, trouble=str(exc))

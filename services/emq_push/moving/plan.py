@@ -73,6 +73,7 @@ class Plan:
     def __init__(self, qps: float, signing: str) -> None:
         self._qps, self._signing = qps, signing
         self._tenants: dict[str, tuple[str, dict[str, Any], list[NewEndpoint]]] = {}
+        self._seen: set[object] = set()
         self.notes: list[Note] = []
         self.failed: dict[str, str] = {}
 
@@ -136,18 +137,20 @@ class Plan:
         start = Start(disabled=disabled[:MAX_REASON])
         if former and former != fields.secret and former_until and former_until > datetime.datetime.now(datetime.UTC):
             start = start._replace(former=former, former_until_us=round(former_until.timestamp() * 1e6))
-        made, there = NewEndpoint(source, settings, fields, start), self._tenants[tenant][2]
-        if made in there:
+        key = (tenant, source, settings, fields.secret)
+        if key in self._seen:
             self.note(source, "is there twice; made once")
-        else:
-            there.append(made)
+            return
+        self._seen.add(key)
+        self._tenants[tenant][2].append(NewEndpoint(source, settings, fields, start))
 
 
 def add(named: dict[str, str], name: str, text: str) -> None:
     """Add a text under a name, or under the name with a number if there is one of that name."""
-    count = 1
-    while (key := f"{name} ({count})" if count > 1 else name) in named:
+    key, count = name, len(named)
+    while key in named:
         count += 1
+        key = f"{name} ({count})"
     named[key] = text
 
 
