@@ -169,6 +169,26 @@ async def test_credentials_in_a_url_are_refused_with_the_place_where_they_belong
     ]
 
 
+async def test_what_emq_has_encrypted_is_not_decrypted_for_another_endpoint(api: Api) -> None:
+    found = Secrets.of_setting(api.app.settings).encrypt("of somebody else")
+    assert found.startswith("enc:v1:")
+    oauth2 = {"type": "oauth2", "token_url": "https://93.184.216.34/", "client_id": "me", "client_secret": found}
+    for field, value, pointer in (
+        ("headers", {"X-Key": found}, "/headers/X-Key"),
+        ("auth", {"type": "header", "name": "X-Key", "value": found}, "/auth"),
+        ("auth", oauth2, "/auth/client_secret"),
+        ("secret", found, "/secret"),
+    ):
+        body = {"url": "https://93.184.216.34/", field: value}
+        problem = await api("POST", "/v1/tenants/acme/endpoints", body, status=422)
+        assert problem["pointer"] == pointer
+    bearer = {"type": "bearer", "token": found}
+    made = await endpoint_of(api, auth=bearer)
+    assert "of somebody else" not in str(
+        Secrets.of_setting(api.app.settings).decrypt((await attributes_of(api, made))["push.headers.Authorization"])
+    )
+
+
 async def test_a_token_server_that_is_inside_is_refused_at_a_change_too(
     api: Api, receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

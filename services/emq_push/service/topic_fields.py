@@ -13,7 +13,7 @@ from emq_push import endpoint as delivered
 from emq_push.endpoint import Batch
 from emq_push.endpoint_values import HEADER_PREFIX, MAX_HEADER_LENGTH, MAX_URL_LENGTH
 from emq_push.records.endpoints import END, Endpoint, EndpointSettings
-from emq_push.secrets import Secrets
+from emq_push.secrets import PREFIX, Secrets, is_encrypted
 from emq_push.service.refusals import Invalid
 from emq_push.signature import Kind
 from emq_push.styles import MAX_LENGTH, SIGNING, STANDARD
@@ -67,10 +67,13 @@ class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 what = f"needs {field}" if field in needed else f"takes no {field}"
                 raise Invalid("invalid_request", f"auth of type {self.type!r} {what}", f"/auth/{field}")
         if self.type == "oauth2":
-            values = (self.token_url, self.client_id, secrets.encrypt(self.client_secret), self.scope)
+            secret = _encrypted(self.client_secret, secrets, "/auth/client_secret")
+            values = (self.token_url, self.client_id, secret, self.scope)
             return {name: value for name, value in zip(delivered.OAUTH2, values, strict=True) if value}
         header = self._header()
-        return {} if header is None else {HEADER_PREFIX + header[0]: secrets.encrypt(header[1]), AUTH: header[0]}
+        if header is None:
+            return {}
+        return {HEADER_PREFIX + header[0]: _encrypted(header[1], secrets, "/auth"), AUTH: header[0]}
 
     def _header(self) -> tuple[str, str] | None:
         match self.type:
@@ -164,7 +167,7 @@ class TopicFields(msgspec.Struct, frozen=True):
             before: the attributes that the topic has now.
 
         Raises:
-            Invalid: the authentication is wrong.
+            Invalid: the authentication is wrong, or a secret looks encrypted.
         """
         found = dict(before)
         if self.auth is not None:
@@ -174,7 +177,8 @@ class TopicFields(msgspec.Struct, frozen=True):
             for name in [name for name in found if name.startswith(HEADER_PREFIX)]:
                 if name != HEADER_PREFIX + auth_name:
                     del found[name]
-            found |= {HEADER_PREFIX + name: secrets.encrypt(value) for name, value in self.headers.items()}
+            given = {name: _encrypted(value, secrets, f"/headers/{name}") for name, value in self.headers.items()}
+            found |= {HEADER_PREFIX + name: value for name, value in given.items()}
         if self.auth is not None:
             found |= self.auth.attributes(secrets)
         if self.batch is not UNSET:
@@ -186,6 +190,19 @@ class TopicFields(msgspec.Struct, frozen=True):
         elif self.signing is not None:
             found[SIGNING] = self.signing
         return found
+
+
+def _encrypted(value: str, secrets: Secrets, pointer: str) -> str:
+    """Return a caller's secret as the catalog keeps it.
+
+    Raises:
+        Invalid: it looks encrypted. If it were kept so, hosts would decrypt what the caller may have found elsewhere.
+    """
+    if is_encrypted(value):
+        raise Invalid(
+            "invalid_request", f"the value begins with {PREFIX}, as only what EMQ has encrypted does", pointer
+        )
+    return secrets.encrypt(value)
 
 
 def _drop_auth(attributes: dict[str, str]) -> None:
