@@ -31,6 +31,11 @@ class Told:
             found[Key(kind, subject)] = value
         return found
 
+    async def clear(self) -> None:
+        """Forget all of them."""
+        here = sa.and_(_meta.c.environment == self._environment, _meta.c.key.startswith(_PREFIX, autoescape=True))
+        await self._database.run(lambda c: c.execute(sa.delete(_meta).where(here)))
+
     async def save(self, key: Key, value: int | None) -> None:
         """Keep a value; None to forget it. Safe to repeat."""
         name = f"{_PREFIX}{key.kind}:{key.subject}"

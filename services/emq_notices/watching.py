@@ -31,6 +31,11 @@ LOOK_S = 10.0
 AFTER = "notices.after_s"
 DEFAULT_AFTER_S = 300.0
 
+AUDITED = Key("audited", "")
+"""Up to when changes of endpoints were told, in microseconds; kept beside what was told."""
+MISSED_US = 3_600_000_000
+"""Changes of the last hour are told by a host that comes to lead, if no other host has."""
+
 _KINDS: dict[str, tuple[Kind, Kind]] = {
     judging.STUCK: ("topic.stuck", "topic.recovered"),
     judging.DEAD: ("topic.dead_letters", "topic.dead_letters"),
@@ -88,7 +93,11 @@ class Watching:
             self._open = None  # another host may tell meanwhile
             return
         if self._open is None:
-            self._open, self._audited_us = Open(await self._told.load(), 0.0), round(app.clock.now() * 1e6)
+            told, now_us = await self._told.load(), round(app.clock.now() * 1e6)
+            self._audited_us = max(told.get(AUDITED, now_us), now_us - MISSED_US)
+            if told.pop(AUDITED, None) is None:
+                await self._told.save(AUDITED, now_us)
+            self._open = Open(told, 0.0)
         with contextlib.suppress(ValueError):  # somebody has written the attribute past its check; the last one counts
             self._open.after_s = after_s_of(topic)
         found = judging.judged(await snapshots.load(app))
@@ -110,6 +119,7 @@ class Watching:
         for us, notice in await endpoints.changes(self._app, self._audited_us):
             await publish(self._app, notice)
             self._audited_us = us
+            await self._told.save(AUDITED, us)
 
 
 def _notice(news: News, now_s: float) -> Notice:

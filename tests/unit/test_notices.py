@@ -190,13 +190,20 @@ async def test_a_topic_without_a_handler_and_a_disabled_endpoint_are_messages(
         [stuck] = await look(api, watch, monkeypatch)
         assert (stuck.type, stuck.subject, stuck.cause, stuck.waiting) == ("topic.stuck", "shop", "no_handler", 1)
         assert await look(api, Watching(app), monkeypatch) == [], "another leader knows what was told"
+        await api("POST", f"/v1/tenants/acme/endpoints/{made['id']}:enable")
+        [enabled] = await look(api, Watching(app), monkeypatch)
+        assert enabled.type == "endpoint.enabled", "although it came to lead after the change"
         app.host.membership._inner.leads = False
         assert await look(api, Watching(app), monkeypatch) == [], "others do not look"
     seen = []
     for delivery in await app.receive(TOPIC, max_messages=10, timeout_s=5):
         seen.append(delivery.message)
         delivery.ack()
-    assert {decode(message.payload).type for message in seen} <= {"topic.stuck", "endpoint.disabled"}
+    assert {decode(message.payload).type for message in seen} <= {
+        "topic.stuck",
+        "endpoint.disabled",
+        "endpoint.enabled",
+    }
     assert {message.headers["event-type"] for message in seen if message.headers} >= {decode(seen[0].payload).type}
 
 

@@ -62,8 +62,10 @@ async def off(session: Session) -> None:
     Example: emq notices off
     """
     from emq_notices.notice import TOPIC
+    from emq_notices.told import Told
 
     async with session.app() as opened:
+        await Told(opened.database, str(opened.settings.environment)).clear()
         try:
             messages = await opened.admin.delete(TOPIC, force=True)
         except errors.UnknownTopic:
@@ -98,9 +100,11 @@ async def list_(session: Session) -> None:
     """
     from emq_notices.judging import DEAD
     from emq_notices.told import Told
+    from emq_notices.watching import AUDITED
 
     async with session.app() as opened:
-        told = sorted((await Told(opened.database, str(opened.settings.environment)).load()).items())
+        known = await Told(opened.database, str(opened.settings.environment)).load()
+    told = sorted((key, value) for key, value in known.items() if key != AUDITED)
     rows, data = [], []
     for (kind, subject), value in told:
         since = None if kind == DEAD else datetime.datetime.fromtimestamp(value / 1000, datetime.UTC)
