@@ -103,6 +103,9 @@ class Extension:
             changes: the new values, as for `Catalog.update`.
         """
 
+    async def set_up(self, app: App) -> None:
+        """Create its tables in the database, or bring them to this version: `app` is open."""
+
     @contextlib.asynccontextmanager
     async def consuming(self, app: App) -> AsyncIterator[None]:
         """Take part in a host for the length of a block: `app` is not open yet."""

@@ -71,6 +71,11 @@ class Push(Extension):
 
         return await topic_audit.entry(app, topic, changes)
 
+    async def set_up(self, app: App) -> None:
+        from emq_push.records import schema
+
+        await schema.ensure(app.database)
+
     @contextlib.asynccontextmanager
     async def consuming(self, app: App) -> AsyncIterator[None]:
         from emq_push.cli import pushing

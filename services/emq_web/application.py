@@ -27,6 +27,7 @@ from emq_web.admission import Admission
 from emq_web.fast_lane import FastLane
 from emq_web.limits import Limits, Rates
 from emq_web.pages import router as pages
+from emq_web.probes import Probes
 from emq_web.scheduling import catalog, now, parts, tasks
 from emq_web.scheduling.desk import PoolDesk
 
@@ -63,6 +64,7 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
     application.state.sign_ins = Rates(limits.sign_ins_per_s, at_once=limits.sign_ins_at_once)
     application.add_middleware(FastLane, service=service)  # within `Admission`
     application.add_middleware(Admission, service=service, limits=limits)
+    application.add_middleware(Probes, database=service.parts.app.database)  # outside of `Admission`
     problems.install(application)
     pages.install(application, service)
     return application

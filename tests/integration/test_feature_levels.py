@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -245,6 +247,16 @@ def test_the_command_shows_a_raise_that_was_interrupted_and_how_to_end_it(
     assert "Finish it: emq upgrade --level 2. Or take it back: emq upgrade --level 1" in said
     emq_shell("upgrade --level 1")
     assert emq_shell.json("upgrade")["announced"] == 0
+
+
+def test_the_tables_of_all_packages_are_set_up_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    emq_shell = shell(tmp_path, monkeypatch)
+    for _ in range(2):
+        assert "are those of this version" in emq_shell("upgrade --tables")
+    with contextlib.closing(sqlite3.connect(tmp_path / "emq.db")) as connection:
+        found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert {"emq_topics", "store_messages", "emq_push_tenants", "emq_scheduling_pools"} <= found
+    assert "two steps" in emq_shell.refused("upgrade --tables --level 1", code=2)
 
 
 def test_without_an_answer_about_the_hosts_nothing_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
