@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +81,18 @@ def compiled(requirements: Iterable[str], *options: str) -> list[str]:
 
 def direct(project: Mapping[str, Any]) -> list[str]:
     """The requirements of EMQ and of the extras in `all`. Spark and the servers are too large to be installed twice."""
-    extras = project["project"]["optional-dependencies"]
-    tried = extras["all"][0].removeprefix("emq[").removesuffix("]").split(",")
-    lists = [project["project"]["dependencies"], *(extras[name] for name in tried)]
-    return list(dict.fromkeys(line for lines in lists for line in lines if not line.startswith("emq[")))
+    tried = of_extra(project["project"]["optional-dependencies"], "all")
+    return list(dict.fromkeys([*project["project"]["dependencies"], *tried]))
+
+
+def of_extra(extras: Mapping[str, Sequence[str]], name: str) -> Iterator[str]:
+    """The requirements of an extra, and of the extras in it."""
+    for line in extras[name]:
+        if line.startswith("emq["):
+            for inner in line.removeprefix("emq[").removesuffix("]").split(","):
+                yield from of_extra(extras, inner)
+        else:
+            yield line
 
 
 def tested_versions(tools: Iterable[str], newest: Iterable[str]) -> list[str]:

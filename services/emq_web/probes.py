@@ -15,7 +15,7 @@ from emq.runtime import errors
 LIVE = "/livez"
 """200 from a process that need not be restarted. Servers out of reach do not count: the API waits for them."""
 READY = "/readyz"
-"""200 from a process that can serve: its database answers. Messages are accepted while the store is away."""
+"""200 from a process that can serve: its database answers. Without the store, publishing alone is refused."""
 
 ANSWER_S = 4.0
 """Seconds within which the database must answer; less than the 5 s after which the probes of `deploy/` give up."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,20 @@ from emq.runtime.settings import Settings
 from emq_cli.commands import app
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-FILES = sorted(p for p in DEPLOY.rglob("*") if p.is_file() and "__pycache__" not in p.parts and p.name != ".env")
+FILES = sorted(
+    path
+    for path in DEPLOY.rglob("*")
+    if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts and path.name != ".env"
+)
 PAGES = [p for p in FILES if p.suffix == ".md"]
 COMPOSE = DEPLOY / "compose/compose.yaml"
-UNITS = ("emq.service", "emq-host@.service")
+IMAGE = DEPLOY / "image/Dockerfile"
+SYSTEMD = DEPLOY / "systemd"
+PYPROJECT = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 
-READ_BY_THE_UNIT = {"EMQ_HOST_ARGS"}
+PROCESSES = {("upgrade", "--tables"), ("host",), ("api",)}
+"""The commands that make the whole product."""
 
 SECONDS_BEYOND_DRAINS = 30.0
 """What a stop needs beside two waits for messages in flight: the handover, the last checkpoint, the farewell."""
@@ -30,16 +39,8 @@ def compose() -> dict[str, Any]:
     return loaded
 
 
-def manifests() -> dict[str, dict[str, Any]]:
-    found = {}
-    for path in sorted((DEPLOY / "kubernetes/base").glob("*.yaml")):
-        for document in yaml.safe_load_all(path.read_text()):
-            found[document["kind"]] = document
-    return found
-
-
 def unit(name: str) -> list[str]:
-    return [line for line in (DEPLOY / name).read_text().splitlines() if line and not line.startswith("#")]
+    return [line for line in (SYSTEMD / name).read_text().splitlines() if line and not line.startswith("#")]
 
 
 def names(path: Path) -> str:
@@ -51,7 +52,7 @@ def names(path: Path) -> str:
 
 @pytest.mark.parametrize("path", FILES, ids=names)
 def test_every_emq_variable_is_a_setting(path: Path) -> None:
-    known = {f"EMQ_{name.upper()}" for name in Settings.__struct_fields__} | READ_BY_THE_UNIT
+    known = {f"EMQ_{name.upper()}" for name in Settings.__struct_fields__}
     named = set(re.findall(r"\bEMQ_[A-Z_]*[A-Z]", path.read_text()))
     assert named <= known
 
@@ -68,15 +69,13 @@ def commands_in(text: str) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize("path", PAGES, ids=names)
 def test_every_command_and_option_that_a_page_names_exists(path: Path) -> None:
-    root = typer.main.get_command(app)
     for words in commands_in(path.read_text()):
         if not re.fullmatch(r"[a-z]+", words[0]):
             continue
-        assert words[0] in root.commands, f"there is no command `emq {words[0]}`"  # type: ignore[attr-defined]
-        command = root.commands[words[0]]  # type: ignore[attr-defined]
-        if hasattr(command, "commands"):
-            assert words[1] in command.commands, f"there is no command `emq {words[0]} {words[1]}`"
-            command = command.commands[words[1]]
+        command, named = typer.main.get_command(app), list(words)
+        while named and hasattr(command, "commands"):
+            assert named[0] in command.commands, f"there is no command `emq {' '.join(words)}`"
+            command = command.commands[named.pop(0)]
         options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         assert {word for word in words if word.startswith("--")} <= options | {"--help"}, " ".join(words)
 
@@ -100,20 +99,58 @@ def test_the_urls_are_of_stores_and_clusters_that_there_are() -> None:
     assert host["EMQ_CLUSTER"].endswith("zk1:2181,zk2:2181,zk3:2181")
 
 
-def test_the_image_has_every_extra_that_the_urls_need() -> None:
-    extras = re.search(r"'\.\[([a-z,]+)\]'", (DEPLOY / "Dockerfile").read_text())
-    assert extras is not None
-    assert {"redis", "postgres", "zookeeper", "push"} <= set(extras[1].split(","))
+def test_the_image_has_every_extra_that_a_process_needs() -> None:
+    extras = PROJECT["optional-dependencies"]
+    [production] = extras["production"]
+    left_out = {"reload", "demo", "spark", "servers", "production", "all"}
+    assert set(production.removeprefix("emq[").removesuffix("]").split(",")) == extras.keys() - left_out
+    assert "extras=${EXTRAS:-production}" in (DEPLOY / "image/install").read_text()
+    assert "ARG EXTRAS=production" in IMAGE.read_text()
 
 
-def test_the_image_is_made_of_files_that_are_there_and_not_ignored() -> None:
-    kept = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().split() if line.startswith("!")}
+def test_the_image_is_made_by_the_steps_for_everybody_of_files_that_are_there_and_not_ignored() -> None:
+    kept = {line[1:] for line in (DEPLOY / "image/Dockerfile.dockerignore").read_text().split() if line[0] == "!"}
     copied = set()
-    for line in (DEPLOY / "Dockerfile").read_text().splitlines():
+    for line in IMAGE.read_text().splitlines():
         if line.startswith("COPY ") and "--from" not in line:
             copied |= {word for word in line.split()[1:-1] if not word.startswith("--")}
     assert copied == kept
     assert all((DEPLOY.parent / path).exists() for path in copied)
+    packages = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    assert {package.partition("/")[0] for package in packages["packages"]} <= copied
+    assert "deploy/image/install . /opt/emq" in IMAGE.read_text()
+    assert not re.search(r"pip|uv ", IMAGE.read_text()), "a second list of steps"
+
+
+def test_all_ways_start_the_same_processes_of_this_version() -> None:
+    services = compose()["services"].values()
+    ours = [service for service in services if service["image"].startswith("${IMAGE:-emq:")]
+    assert {tuple(service["command"]) for service in ours} == PROCESSES
+    started = [line for path in SYSTEMD.glob("*.service") for line in unit(path.name) if line.startswith("ExecStart=")]
+    assert {tuple(line.split()[1:]) for line in started} == PROCESSES
+    version = PROJECT["version"]
+    assert {service["image"] for service in ours} == {"${IMAGE:-emq:" + version + "}"}
+    for name in ("Dockerfile", "../compose/env.example"):
+        assert set(re.findall(r"\bemq:([\w.]+)", (DEPLOY / "image" / name).read_text())) == {version}
+    chart = yaml.safe_load((DEPLOY / "helm/emq/Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == version
+
+
+def test_every_process_of_compose_is_rootless_and_read_only_and_asked_whether_it_is_ready() -> None:
+    services = compose()["services"]
+    assert "USER 10001:10001" in IMAGE.read_text()
+    for name in ("tables", "host", "api"):
+        service = services[name]
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+        assert "user" not in service
+    for name, port in (("host", "9464"), ("api", "8080")):
+        asked = services[name]["healthcheck"]["test"][-1]
+        setting = {"host": "EMQ_METRICS", "api": "EMQ_API"}[name]
+        assert f":{port}/readyz" in asked
+        assert services[name]["environment"][setting] == f":{port}"
+        assert services[name]["depends_on"]["tables"]["condition"] == "service_completed_successfully"
 
 
 # ------------------------------------------------------------------------------------------------ stops are long enough
@@ -123,30 +160,28 @@ def needed_s() -> float:
     return 2 * Settings().drain_s + SECONDS_BEYOND_DRAINS
 
 
-@pytest.mark.parametrize("name", UNITS)
-def test_systemd_waits_for_a_handover_and_a_drain(name: str) -> None:
-    [line] = [line for line in unit(name) if line.startswith("TimeoutStopSec=")]
+def test_systemd_and_compose_wait_for_a_handover_and_a_drain() -> None:
+    [line] = [line for line in unit("emq-host@.service") if line.startswith("TimeoutStopSec=")]
     assert float(line.partition("=")[2]) >= needed_s()
-    assert "KillSignal=SIGTERM" in unit(name)
-
-
-def test_compose_and_kubernetes_wait_for_a_handover_and_a_drain() -> None:
+    assert "KillSignal=SIGTERM" in unit("emq-host@.service")
     assert float(compose()["services"]["host"]["stop_grace_period"].removesuffix("s")) >= needed_s()
-    assert manifests()["StatefulSet"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= needed_s()
 
 
 # -------------------------------------------------------------------------------------------------------------- systemd
 
 
-def test_the_units_differ_in_names_only() -> None:
-    one, many = (set(unit(name)) for name in UNITS)
-    assert many - one == {
-        "Description=EMQ host %i",
-        "Environment=EMQ_HOST_NAME=%H-%i",
-        "EnvironmentFile=-/etc/emq/emq-%i.env",
-        "ExecStart=/opt/emq/bin/emq host",
-    }
-    assert one - many == {"Description=EMQ host", "ExecStart=/opt/emq/bin/emq host $EMQ_HOST_ARGS"}
+@pytest.mark.parametrize("name", ["emq-host@.service", "emq-api.service"])
+def test_hosts_and_api_start_after_the_tables_and_take_the_common_part(name: str) -> None:
+    assert {"Wants=emq-tables.service", "After=emq-tables.service"} <= set(unit(name))
+    assert "EnvironmentFile=/etc/emq/emq.env" in unit(name)
+    assert name.startswith("emq-"), "systemd finds emq-.service.d by the beginning of the name"
+    assert "ProtectSystem=strict" in unit("emq-.service.d/common.conf")
+
+
+def test_the_file_of_one_host_goes_before_the_file_of_all() -> None:
+    files = [line for line in unit("emq-host@.service") if line.startswith("EnvironmentFile=")]
+    assert files == ["EnvironmentFile=/etc/emq/emq.env", "EnvironmentFile=-/etc/emq/emq-%i.env"]
+    assert not any(line.startswith("EnvironmentFile") for line in unit("emq-.service.d/common.conf")), "it comes last"
 
 
 # -------------------------------------------------------------------------------------------------------------- compose
@@ -159,18 +194,19 @@ def test_compose_has_the_whole_cluster_and_makes_it_of_the_nodes_that_there_are(
     assert made == [f"{address}:6379" for address in nodes]
     assert len(set(nodes)) == len(nodes) == 6
     assert [services[f"zk{i}"]["environment"]["ZOO_MY_ID"] for i in (1, 2, 3)] == ["1", "2", "3"]
-    assert {"postgres", "host", "valkey-cluster"} <= services.keys()
+    assert {"postgres", "valkey-cluster", "tables", "host", "api"} <= services.keys()
     assert "container_name" not in services["host"], "a named container cannot be scaled"
 
 
-def test_compose_publishes_no_port_keeps_no_password_and_its_volumes_are_declared() -> None:
+def test_compose_publishes_the_api_alone_keeps_no_password_and_its_volumes_are_declared() -> None:
     data = compose()
+    assert data["services"]["api"]["ports"] == ["${API_ADDRESS:-127.0.0.1:8080}:8080"]
     used = {mount.partition(":")[0] for s in data["services"].values() for mount in s.get("volumes", ())}
     assert {name for name in used if not name.startswith(".")} == data["volumes"].keys()
-    for service in data["services"].values():
-        assert "ports" not in service
+    for called, service in data["services"].items():
+        assert called == "api" or "ports" not in service
         for name, value in service.get("environment", {}).items():
-            assert "PASSWORD" not in name or value.startswith("${")
+            assert not re.search("PASSWORD|KEY$", name) or value.startswith("${")
 
 
 def test_every_variable_of_compose_has_a_default_or_an_example() -> None:
@@ -178,27 +214,3 @@ def test_every_variable_of_compose_has_a_default_or_an_example() -> None:
     for name, rest in re.findall(r"\$\{([A-Z_]+)([^}]*)\}", COMPOSE.read_text()):
         assert rest.startswith((":-", ":?")), name
         assert name in examples or name.endswith("_IMAGE"), name
-
-
-# ----------------------------------------------------------------------------------------------------------- kubernetes
-
-
-def test_hosts_are_named_after_their_pods_and_restarted_one_by_one() -> None:
-    kinds = manifests()
-    spec = kinds["StatefulSet"]["spec"]
-    [container] = spec["template"]["spec"]["containers"]
-    [name] = [variable for variable in container["env"] if variable["name"] == "EMQ_HOST_NAME"]
-    assert name["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
-    assert spec["updateStrategy"]["type"] == "RollingUpdate"
-    assert "readinessProbe" in container
-    assert "livenessProbe" not in container
-    assert kinds["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
-
-
-def test_everything_in_kubernetes_selects_the_hosts() -> None:
-    kinds = manifests()
-    labels = kinds["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
-    assert kinds["StatefulSet"]["spec"]["selector"]["matchLabels"] == labels
-    assert kinds["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
-    assert kinds["Service"]["spec"]["selector"] == labels
-    assert kinds["StatefulSet"]["spec"]["serviceName"] == kinds["Service"]["metadata"]["name"]
