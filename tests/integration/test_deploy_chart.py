@@ -169,6 +169,8 @@ def test_pods_are_asked_where_they_serve(plain: list[Manifest], kind: str, compo
     assert environment(pod)[f"EMQ_{setting}"] == f":{port['containerPort']}"
     for probe, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
         assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
+    waits = container.get("startupProbe")
+    assert (waits is not None) == (component == "api"), "hosts answer while they wait for their servers, the API not"
     [served] = one(plain, "Service", component)["spec"]["ports"]
     assert served["targetPort"] == port["name"]
 
@@ -211,6 +213,7 @@ def test_the_ingress_leads_to_the_api_by_tls_and_its_controller_alone_may_pass(e
     for component, namespace in (("api", "ingress"), ("host", "monitoring")):
         [allowed] = one(everything, "NetworkPolicy", component)["spec"]["ingress"]
         [sender] = allowed["from"]
+        assert allowed["ports"] == [{"port": one(everything, "Service", component)["spec"]["ports"][0]["targetPort"]}]
         assert sender["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": namespace}
 
 
