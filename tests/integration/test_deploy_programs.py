@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,30 @@ def test_the_cluster_is_made_once(tmp_path: Path) -> None:
         )
     made = [line for line in calls.read_text().splitlines() if "--cluster create" in line]
     assert made == ["--cluster create n1:1 n2:2 --cluster-replicas 1 --cluster-yes"]
+
+
+@pytest.mark.parametrize(
+    ("directory", "settings", "said"),
+    [
+        (".", {}, "exists; name a new directory"),
+        ("new", {"PYTHON": "no-such-python"}, "PYTHON=no-such-python is no Python 3.11 or newer"),
+        ("new", {"CONSTRAINTS": "nowhere.txt"}, "no file of versions at nowhere.txt"),
+    ],
+)
+def test_an_installation_that_cannot_be_made_is_refused_in_one_line_and_leaves_nothing(
+    tmp_path: Path, directory: str, settings: dict[str, str], said: str
+) -> None:
+    done = subprocess.run(
+        [str(DEPLOY / "image/install"), str(DEPLOY.parent), directory],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHON": sys.executable, **settings},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("install: ")
+    assert said in line
+    assert not list(tmp_path.iterdir())
