@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -11,6 +13,12 @@ from emq.runtime import errors
 
 _LOCK_KEY = 0x656D71
 """Advisory lock under which PostgreSQL schemas are changed; SQLite's write lock does the same."""
+
+_FIND = {
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name = '{}'",
+    "postgresql": "SELECT to_regclass('{}')::text",
+}
+"""By dialect: the statement that returns the name of a table, or nothing or NULL if the table is not there."""
 
 
 class Schema(NamedTuple):
@@ -42,9 +50,12 @@ CATALOG = Schema(tables.metadata, "emq_catalog_revision", "first", "emq.database
 
 def revision(connection: sa.Connection, schema: Schema) -> str | None:
     """Return the revision of the database's schema, or None if the schema is not there yet."""
-    if not sa.inspect(connection).has_table(schema.version_table):
+    # The driver gets these texts as they are: SQLAlchemy would compile statements again for each database it opens.
+    name = schema.version_table
+    if connection.exec_driver_sql(_FIND[connection.dialect.name].format(name)).scalar() is None:
         return None
-    return connection.execute(sa.select(_version_table(schema).c.version_num)).scalar()
+    found: str | None = connection.exec_driver_sql(f"SELECT version_num FROM {name}").scalar()
+    return found
 
 
 def ensure(connection: sa.Connection, schema: Schema) -> None:
@@ -63,12 +74,24 @@ def ensure(connection: sa.Connection, schema: Schema) -> None:
     if found == schema.head:
         return
     if found is None:
-        schema.metadata.create_all(connection, checkfirst=False)
-        version = _version_table(schema)
-        version.create(connection)
-        connection.execute(version.insert().values(version_num=schema.head))
+        for statement in _creation(schema, connection.dialect.name):
+            connection.exec_driver_sql(statement)
     else:
         _upgrade(connection, schema, found)
+
+
+@functools.cache
+def _creation(schema: Schema, dialect: str) -> Sequence[str]:
+    """Return the statements that make the newest tables. The text depends on nothing else, so it is made once."""
+    statements: list[str] = []
+
+    def note(made: sa.ExecutableDDLElement, *_: object) -> None:
+        statements.append(str(made.compile(dialect=engine.dialect)))
+
+    engine = sa.create_mock_engine(f"{dialect}://", note)
+    schema.metadata.create_all(engine, checkfirst=False)
+    _version_table(schema).create(engine, checkfirst=False)
+    return *statements, f"INSERT INTO {schema.version_table} VALUES ('{schema.head}')"
 
 
 def _version_table(schema: Schema) -> sa.Table:

@@ -59,6 +59,7 @@ The last eight exist only for topics with a merge key, or for members that faile
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Iterable
 
@@ -105,11 +106,13 @@ class Shard:
         return f"{self._tag}:wake:{instance}"
 
 
-def cluster_shards(environment: str, count: int) -> list[Shard]:
+@functools.lru_cache(maxsize=4)
+def cluster_shards(environment: str, count: int) -> tuple[Shard, ...]:
     """Return the shards of a store on a cluster: shard i is in the i-th of equal ranges of hash slots.
 
     Masters serve ranges, so the numbers of shards on two masters differ by one at most. With random places, the busiest
-    of three masters would often have 27 of 64 shards.
+    of three masters would often have 27 of 64 shards. The search takes milliseconds, so its result is remembered for
+    processes that open several stores.
     """
     ranges = min(count, RANGES)
     shards = []
@@ -118,7 +121,7 @@ def cluster_shards(environment: str, count: int) -> list[Shard]:
         while key_slot(f"emq:{environment}:{index}.{salt}".encode()) * ranges // HASH_SLOTS != index % ranges:
             salt += 1
         shards.append(Shard(environment, f"{index}.{salt}"))
-    return shards
+    return tuple(shards)
 
 
 def shard_count(environment: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import secrets
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import redis.asyncio
 import redis.asyncio.retry
 import redis.backoff
+import redis.driver_info
 
 from emq.runtime import errors
 from emq.runtime.environment import Environment
@@ -150,8 +152,15 @@ def _options(address: Address, host: str, port: int) -> dict[str, Any]:
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "socket_timeout": None,
         "health_check_interval": 0,
+        "driver_info": _driver(),
         **address.options(host, port),
     }
+
+
+@functools.cache
+def _driver() -> redis.driver_info.DriverInfo:
+    """Return what connections tell the server of the driver, which otherwise reads its own package's files for each."""
+    return redis.driver_info.DriverInfo()
 
 
 async def _check_version(client: redis.asyncio.Redis, shown: str) -> None:
