@@ -11,19 +11,17 @@ import gc
 import os
 import pathlib
 import signal
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
-import sqlalchemy as sa
 import typer.main
 import typer.testing
 
 import emq_servers as servers
-from emq.database import schema, urls
 from emq.runtime import errors
 from support import browser, chance, distribution, long_tests, memory, virtual, without_services
+from support.fresh_databases import FreshDatabases
 from support.redis_servers.cluster import RedisCluster, start_redis_cluster
 from support.rig import Rig, rig
 
@@ -107,29 +105,15 @@ def postgres_server() -> Iterator[servers.PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def postgres_template(postgres_url: str) -> tuple[sa.Engine, str]:
-    """The administrator's engine, and the name of a database that has the catalog's tables, to make others from."""
-    name = f"template_{os.getpid()}"
-    admin = sa.create_engine(urls.parse(postgres_url), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
-    with admin.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
-    made = sa.create_engine(admin.url.set(database=name), poolclass=sa.NullPool)
-    with made.begin() as connection:
-        schema.ensure(connection, schema.CATALOG)
-    return admin, name
+def fresh_databases(postgres_url: str) -> FreshDatabases:
+    return FreshDatabases(postgres_url)
 
 
 @pytest.fixture
-def fresh_postgres(postgres_template: tuple[sa.Engine, str]) -> Iterator[str]:
-    """The URL of a new PostgreSQL database with the catalog's tables, all empty; it is gone after the test."""
-    admin, template = postgres_template
-    name = f"fresh_{uuid.uuid4().hex[:8]}"
-    with admin.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {template}")
-    url = admin.url.set(drivername="postgresql", database=name)
-    yield url.render_as_string(hide_password=False)
-    with admin.connect() as connection:
-        connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+def fresh_postgres(fresh_databases: FreshDatabases) -> Iterator[str]:
+    """The URL of a PostgreSQL database with the catalog's tables, all empty, which no other test uses meanwhile."""
+    with fresh_databases.one() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
