@@ -19,6 +19,9 @@ from support.hostile.in_lively import PLANTS, Plant, Rows
 from support.virtual import run
 
 
+pytestmark = pytest.mark.xdist_group("lively")  # the minute is written once
+
+
 class Lively(NamedTuple):
     directory: Path
     topics: list[Topic]

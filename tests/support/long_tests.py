@@ -1,7 +1,8 @@
 """Which tests `make test` leaves to `make all-tests`: those of tests/long_tests.txt, which get the mark `long`.
 
-What takes more than `LONG_S` on a machine with three workers a core is long, and so is `NEED_LONG`; `CORE` never is. To
-write the list anew, run all tests and give their times:
+What takes more than `LONG_S` on a machine with three workers a core is long, and so is `NEED_LONG`; `CORE` never is.
+Tests of a store and a database get the mark by a rule, see `TOGETHER`. To write the list anew, run all tests and give
+their times:
 
     make test TEST_ARGS="-m '' --junitxml=times.xml"
     cd tests && ../.venv/bin/python -m support.long_tests ../times.xml
@@ -41,12 +42,28 @@ NEED_LONG = (
 """Tests that are long because of what they share, such as a session of Spark: beginnings of names."""
 
 
+TOGETHER = {
+    "memory": "sqlite",
+    "sqlite": "sqlite",
+    "postgresql": "postgresql",
+    "redis": "postgresql",
+    "redis_cluster": "sqlite",
+    "put_get": "sqlite",
+}
+"""The database beside which `make test` tries each store. No store knows the database; all pairs are in `all-tests`."""
+
+
 def mark(items: Iterable[pytest.Item]) -> None:
-    """Give the tests of the list, and theirs alone, the mark `long`."""
+    """Give the tests of the list, and those of other pairs than `TOGETHER`, the mark `long`."""
     for item in items:
         name = f"{item.path.relative_to(TESTS).as_posix()}::{item.name}"
-        if name in _listed() or name.partition("[")[0] in _listed():
+        if name in _listed() or name.partition("[")[0] in _listed() or _is_another_pair(item):
             item.add_marker(pytest.mark.long)
+
+
+def _is_another_pair(item: pytest.Item) -> bool:
+    given = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return {"db", "target"} <= given.keys() and TOGETHER[given["target"]] != given["db"]
 
 
 @functools.cache
