@@ -19,7 +19,10 @@ from emq.storage.lane_store import (
     LaneVerdict,
 )
 from emq.storage.store import Store
+from emq_stores.memory import world
+from emq_stores.redis import lane_store as redis_lanes
 from emq_stores.redis.keys import shard_of
+from emq_stores.sql import lane_store as sql_lanes
 from support.manual_clock import ManualClock
 
 NOW_MS = 1_700_000_000_000
@@ -162,23 +165,32 @@ async def test_a_lane_forgets_as_a_whole_and_no_other_with_it(store: Store, targ
     assert await add_again(store, neighbour, "a") == [None]
 
 
-async def test_a_lane_remembers_the_latest_only(store: Store, target: Target) -> None:
-    lane, part = target.slot(), 1_000
-    ids = [f"{n}" for n in range(MOST_TAKEN + 2 * part)]
+@pytest.fixture(params=[500, pytest.param(MOST_TAKEN, marks=pytest.mark.long)])
+def most(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many a lane remembers: few, so that a test takes few. All of them are taken in tests that are long."""
+    for module in (world, sql_lanes, redis_lanes):
+        monkeypatch.setattr(module, "MOST_TAKEN", request.param)
+    most: int = request.param
+    return most
+
+
+async def test_a_lane_remembers_the_latest_only(store: Store, target: Target, most: int) -> None:
+    lane, part = target.slot(), most // 10
+    ids = [f"{n}" for n in range(most + 2 * part)]
     for start in range(0, len(ids), part):
         await take(store, lane, LaneVerdict.RECALL, *ids[start : start + part])
-    latest = ids[-MOST_TAKEN + part :]
+    latest = ids[-most + part :]
     assert await add_again(store, lane, *latest) == [None] * len(latest)
     assert (await add_again(store, lane, *ids[:part])).count(True) == part
 
 
-async def test_a_lane_remembers_as_many_that_were_taken_in_one_instant(store: Store, target: Target) -> None:
+async def test_a_lane_remembers_as_many_that_were_taken_in_one_instant(store: Store, target: Target, most: int) -> None:
     manual_clock(store)
-    lane, part = target.slot(), 1_000
-    ids = [f"{n:05}" for n in range(MOST_TAKEN + part)]
+    lane, part = target.slot(), most // 10
+    ids = [f"{n:05}" for n in range(most + part)]
     for start in range(0, len(ids), part):
         await take(store, lane, LaneVerdict.RECALL, *ids[start : start + part])
-    assert (await add_again(store, lane, *ids)).count(None) == MOST_TAKEN
+    assert (await add_again(store, lane, *ids)).count(None) == most
 
 
 async def test_a_lane_remembers_for_an_hour_also_after_a_call_whose_clock_is_ahead(
@@ -195,18 +207,18 @@ async def test_a_lane_remembers_for_an_hour_also_after_a_call_whose_clock_is_ahe
 
 
 async def test_a_lane_remembers_what_was_taken_last_also_after_calls_whose_clock_is_ahead(
-    store: Store, target: Target
+    store: Store, target: Target, most: int
 ) -> None:
-    lane, clock, part = target.slot(), manual_clock(store), 1_000
+    lane, clock, part = target.slot(), manual_clock(store), most // 10
     before, taken_ms = clock.now(), int(clock.now() * 1000)
     clock.advance(86_400)
-    for start in range(0, MOST_TAKEN, part):
+    for start in range(0, most, part):
         await take(store, lane, LaneVerdict.RECALL, *(f"{n:05}" for n in range(start, start + part)))
     clock.__init__(before)  # type: ignore[misc]
     await take(store, lane, LaneVerdict.RECALL, "!1", "!2", "!3")
     assert await add_again(store, lane, "!1", since_ms=taken_ms) == [None]
     assert await add_again(store, lane, "!1", "!2", since_ms=taken_ms + 1) == [True, True]
-    assert await add_again(store, lane, "!3", "00000", "09999") == [None, True, None]
+    assert await add_again(store, lane, "!3", "00000", f"{most - 1:05}") == [None, True, None]
 
 
 @pytest.mark.parametrize("target", ["redis", "redis_cluster"], indirect=True)

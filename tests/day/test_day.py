@@ -1,7 +1,7 @@
 """A realistic day on every store: 300 topics of every kind, failures, a kill, a restart; and no promise is broken.
 
-`make test` runs a short day on each store. `make day` runs a minute on each, `make day STORE=postgresql SECONDS=300` a
-longer one on one of them; the length is `EMQ_DAY_S`, the seed `EMQ_DAY_SEED`.
+`make all-tests` runs a short day on each store. `make day` runs a minute on each,
+`make day STORE=postgresql SECONDS=300` a longer one on one of them; the length is `EMQ_DAY_S`, the seed `EMQ_DAY_SEED`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from support.hostile import in_lively
 from support.hostile.in_lively import PLANTS, Plant, Rows
 from support.virtual import run
 
-
 pytestmark = pytest.mark.xdist_group("lively")  # the minute is written once
 
 

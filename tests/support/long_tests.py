@@ -26,7 +26,6 @@ LONG_S = 3.0
 
 CORE = (
     "simulation/test_simulation.py::test_every_promise_holds_for_every_seed[0-19]",
-    "day/test_day.py::test_a_realistic_day_breaks_no_promise[sqlite]",
     "integration/test_cluster_restarts.py::test_twenty_joins_and_leaves_clean_or_by_kill_lose_nothing",
     "integration/test_demo.py::test_every_message_is_accounted_for_and_every_promise_held[sqlite]",
     "integration/test_hosts_on_one_database.py",
@@ -35,11 +34,13 @@ CORE = (
 """The core of what EMQ promises, which every run proves, however long it takes: tests, and files of tests."""
 
 NEED_LONG = (
+    "day/test_day.py",
     "integration/test_site.py",
     "simulation/test_simulation.py::test_each_kind_of_fault_happened",
     "spark/",
 )
-"""Tests that are long because of what they share, such as a session of Spark: beginnings of names."""
+"""Tests that are long because they keep the machine busy, or share something dear, such as a session of Spark:
+beginnings of names."""
 
 
 TOGETHER = {

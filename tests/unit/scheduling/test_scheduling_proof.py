@@ -231,7 +231,7 @@ SHARED = (Limit("n", 40, "second"), Limit("tokens", 900, "minute"), Limit("slots
 OWN = (Limit("n", 12, "second"), Limit("n", 200, "hour"), Limit("tokens", 2000, "day"), Limit("slots", 5, "in_flight"))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(8, 40))])
 def test_what_the_accounts_let_start_is_never_over(seed: int) -> None:
     """Tasks crowd in as fast as the accounts let them, with debts, refunds and changes of the pool."""
     random_ = random.Random(seed)
