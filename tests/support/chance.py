@@ -1,6 +1,8 @@
 """What hypothesis tries: the same in each run, so that a change is judged by its own faults. `make fuzz` tries others.
 
-On one version of Python and of hypothesis, that is; and what failed last on this machine is tried first.
+On one version of Python and of hypothesis, that is; and what failed last on this machine is tried first. Hypothesis
+also tries constants that it finds in the source of all modules that are loaded: others in each selection of tests, and
+each worker would parse the whole source for them. Only `make fuzz` does so.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import zlib
 from typing import Any, TypeVar
 
 from hypothesis import Phase, seed, settings
+from hypothesis.internal.conjecture import providers
 from hypothesis.stateful import RuleBasedStateMachine
 
 M = TypeVar("M", bound=RuleBasedStateMachine)
@@ -25,6 +28,8 @@ def load_profile() -> None:
     phases = tuple(Phase) if SHRINKS else (Phase.explicit, Phase.reuse, Phase.generate)
     settings.register_profile("emq", derandomize=not FUZZ, phases=phases, deadline=None)  # machines may be busy
     settings.load_profile("emq")
+    if not FUZZ:
+        providers.is_local_module_file = lambda path: False  # type: ignore[attr-defined]
 
 
 def variant(machine: type[M], name: str, **attributes: Any) -> type[M]:
