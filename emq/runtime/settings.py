@@ -168,12 +168,11 @@ def load(path: str | None = None, environ: Mapping[str, str] | None = None, **ov
         InvalidSettings: the file is missing or malformed, a name is unknown, or a value does not fit.
     """
     values: dict[str, Any] = _read(path)
-    hints = get_type_hints(Settings)
     for name, text in (os.environ if environ is None else environ).items():
         if not name.startswith(PREFIX):
             continue
-        if (key := name.removeprefix(PREFIX).lower()) in hints:
-            values[key] = _converted(name, text, hints[key])
+        if (key := name.removeprefix(PREFIX).lower()) in Settings.__struct_fields__:
+            values[key] = _converted(name, text, get_type_hints(Settings)[key])
         elif not _OTHERS.fullmatch(name.removeprefix(PREFIX)):
             _name_unknown(name)
     values.update({key: value for key, value in overrides.items() if value is not None})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -102,7 +103,7 @@ def parse(subject: str, pairs: Iterable[str]) -> Given:
         InvalidTopic: a pair without `=`, a key that is not known, a value of the wrong type, or a file that cannot be
             read.
     """
-    hints = {**typing.get_type_hints(Topic), **typing.get_type_hints(TopicOptions)}
+    hints = _hints()
     given = Given({}, {})
     for pair in pairs:
         key, mark, text = pair.partition("=")
@@ -120,6 +121,11 @@ def parse(subject: str, pairs: Iterable[str]) -> Given:
         else:
             given.settings[key] = converted(subject, key, text, hints[key])
     return given
+
+
+@functools.cache
+def _hints() -> dict[str, Any]:
+    return {**typing.get_type_hints(Topic), **typing.get_type_hints(TopicOptions)}
 
 
 def listed() -> str:
