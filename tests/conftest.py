@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         without_services.hide()
     chance.load_profile()
     gc.set_threshold(50_000, 20, 20)
+    gc.disable()  # until all tests are collected: none of them is garbage
     config.pluginmanager.register(memory.Tidying())
     # Typer would build all commands of `emq` again for each run of one, which takes a third of the time of most runs.
     typer.testing._get_command = functools.cache(typer.main.get_command)
@@ -50,8 +51,9 @@ def pytest_ignore_collect(collection_path: pathlib.Path) -> bool | None:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests are no garbage: the collector looks through them no more."""
+    """Thousands of tests are no garbage: the collector does not look through them."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest and xdist read the marks
