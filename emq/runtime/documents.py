@@ -161,6 +161,11 @@ def _right(kind: inspect.Type) -> str:
     if not isinstance(kind, inspect.IntType | inspect.FloatType):
         return ""
     if kind.ge is not None and kind.le is not None:
-        return f"from {kind.ge:,} to {kind.le:,}"
+        return f"from {_number(kind.ge)} to {_number(kind.le)}"
     bounds = {"above": kind.gt, "at least": kind.ge, "below": kind.lt, "at most": kind.le}
-    return " and ".join(f"{name} {bound:,}" for name, bound in bounds.items() if bound is not None)
+    return " and ".join(f"{name} {_number(bound)}" for name, bound in bounds.items() if bound is not None)
+
+
+def _number(bound: float) -> str:
+    """Write 1e6 as 1,000,000: Python shares equal hints, so a bound may be the float or the int of another module."""
+    return f"{int(bound) if bound == int(bound) else bound:,}"

@@ -30,6 +30,7 @@ class Whole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     secrets: dict[str, Annotated[int, Meta(ge=0)]] = {}
     parts: tuple[Part, ...] = ()
     one: Part | None = None
+    rate: Annotated[float, Meta(ge=0.5, le=7e3)] = 1.0
 
 
 def said(document: object) -> str:
@@ -48,6 +49,7 @@ def test_a_good_document_becomes_a_struct() -> None:
     ("document", "text"),
     [
         ({"size": 2001}, "it: size = 2001 must be from 0 to 2,000"),
+        ({"rate": 0}, "it: rate = 0 must be from 0.5 to 7,000"),
         ({"size": "x"}, "it: size = 'x' does not fit: Expected `int | null`, got `str`"),
         ({"colour": "green"}, "it: colour = 'green' must be one of red, blue"),
         ({"mode": "odd"}, "it: mode = 'odd' must be one of fast, slow"),
@@ -61,7 +63,7 @@ def test_a_good_document_becomes_a_struct() -> None:
         ({"parts": {"password": 1234}}, "it: parts does not fit: Expected `array`, got `object`"),
         ([], "it: the document does not fit: Expected `object`, got `array`"),
         ({"colours": 1}, "it: there is no key 'colours'; did you mean 'colour'?"),
-        ({"x": 1}, "it: there is no key 'x'; the keys are size, colour, mode, secrets, parts, one"),
+        ({"x": 1}, "it: there is no key 'x'; the keys are size, colour, mode, secrets, parts, one, rate"),
     ],
 )
 def test_what_is_wrong_is_named_with_what_would_be_right(document: Any, text: str) -> None:
