@@ -13,12 +13,14 @@ from rich.text import Text
 from emq.app import App
 from emq.host.statistics import IN_SLOT, ThrottledTopic
 from emq.observe import snapshots
-from emq.observe.snapshots import AgedSnapshot, TopicTotal
+from emq.observe.snapshots import AgedSnapshot
 from emq.runtime import durations, errors
 from emq.topics.model import State, Topic
 from emq_cli import output, patterns
 from emq_trace import backlog as backlogs
+from emq_trace import host_totals
 from emq_trace.backlog import Backlog
+from emq_trace.host_totals import TopicTotal
 
 MANY = 300
 """With more topics than this, the screen looks only at those that hosts count among their busiest."""
@@ -115,7 +117,7 @@ class Frame(NamedTuple):
 
     def _head(self) -> str:
         live = sum(s.live for s in self.hosts)
-        started = snapshots.rates(self.hosts).started
+        started = host_totals.rates(self.hosts).started
         shown = f", {len(self.rows)} shown" if len(self.rows) < self.topics else ""
         return (
             f"{time.strftime('%H:%M:%S')} {output.zone()}  {output.count(live, 'live host')}  "
@@ -148,12 +150,12 @@ class Screen:
     async def _look(self, rows: int) -> Frame:
         await self._follow_catalog()
         seen = await snapshots.load(self._app)
-        busy = {t.name: t for t in snapshots.topics(seen) if t.name in self._topics}
+        busy = {t.name: t for t in host_totals.topics(seen) if t.name in self._topics}
         if len(self._topics) <= MANY:
             chosen = list(self._topics.values())
         else:
             chosen = [self._topics[name] for name in list(busy)[:rows]]
-        throttled = snapshots.throttled(seen)
+        throttled = host_totals.throttled(seen)
         found = [
             Row(
                 topic, busy.get(topic.name) or TopicTotal(topic.name, topic.qps, ""), backlog, throttled.get(topic.name)

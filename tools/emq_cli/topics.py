@@ -124,13 +124,14 @@ async def show(session: Session, name: Name) -> None:
     from emq.observe import snapshots
     from emq_cli import topic_view
     from emq_trace import backlog as backlogs
+    from emq_trace import host_totals
 
     async with session.app() as opened:
         topic = await opened.catalog.get(name)
         [backlog] = await backlogs.of(opened.admin, [topic])
         held_by = ""
         if topic.options.budget is not None or topic.shared_s:
-            busy = snapshots.topics(await snapshots.load(opened))
+            busy = host_totals.topics(await snapshots.load(opened))
             held_by = next((found.held_by for found in busy if found.name == name), "")
         if topic.is_sorted:
             slots = await topic_view.slots(opened.store, topic, opened.clock.now_us() // 1000)

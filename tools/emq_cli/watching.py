@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from emq.app import App
     from emq.host.statistics import ThrottledTopic
-    from emq.observe.snapshots import AgedSnapshot, TopicTotal
+    from emq.observe.snapshots import AgedSnapshot
     from emq_trace.backlog import Backlog
+    from emq_trace.host_totals import TopicTotal
 
 MAX_TOPICS = 40
 """Topics that `emq stats` shows; JSON has all that the snapshots have, and the backlogs of these."""
@@ -46,14 +47,15 @@ async def stats(session: Session) -> None:
     Example: emq stats --json
     """
     from emq.observe import snapshots
+    from emq_trace import host_totals
 
     async with session.app() as opened:
         seen = await snapshots.load(opened)
-        topics = snapshots.topics(seen)
+        topics = host_totals.topics(seen)
         backlog, trouble = await _backlog(opened, [t.name for t in topics[:MAX_TOPICS]])
     data = {
-        "totals": snapshots.totals(seen),
-        "rates_per_s": snapshots.rates(seen),
+        "totals": host_totals.totals(seen),
+        "rates_per_s": host_totals.rates(seen),
         "hosts": [{"age_s": round(s.age_s, 3), "live": s.live, **_without_topics(s)} for s in seen],
         "topics": topics,
         "backlog": [*backlog.values()],
@@ -136,11 +138,11 @@ def _stats(
 ) -> RenderableType:
     from rich.console import Group
 
-    from emq.observe import snapshots
+    from emq_trace import host_totals
 
     if not seen:
         return "no host is running; start one with: emq up"
-    totals, rates = snapshots.totals(seen), snapshots.rates(seen)
+    totals, rates = host_totals.totals(seen), host_totals.rates(seen)
     names = ("fetched", "started", "succeeded", "failed", "retried", "dead", "expired", "holes", "fenced", "shrunk")
     counts = [(name, getattr(totals, name), getattr(rates, name, None)) for name in names]
     busiest = [_topic(topic, backlog.get(topic.name)) for topic in topics[:MAX_TOPICS]]
@@ -153,7 +155,7 @@ def _stats(
     ]
     if len(topics) > MAX_TOPICS:
         parts.append(f"... and {len(topics) - MAX_TOPICS} more; --json has them")
-    if held := snapshots.throttled(seen):
+    if held := host_totals.throttled(seen):
         rows = [_throttled(topic) for topic in list(held.values())[:MAX_TOPICS]]
         parts += ["", output.table("Below their quota", _THROTTLED_COLUMNS, rows, right=("per s",))]
         more = sum(s.host.closed + s.host.limited for s in seen if s.live) - len(rows)

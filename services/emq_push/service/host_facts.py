@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 from emq.host.statistics import ThrottledTopic
 from emq.observe import snapshots
-from emq.observe.snapshots import AgedSnapshot, TopicTotal
+from emq.observe.snapshots import AgedSnapshot
 from emq_push.records.endpoints import topics_of
 from emq_push.service.parts import Parts
+from emq_trace import host_totals
+from emq_trace.host_totals import TopicTotal
 
 FRESH_US = 1_000_000
 """Microseconds for which a process shows the same snapshots: hosts save theirs once a second."""
@@ -89,7 +91,7 @@ def facts_of(seen: list[AgedSnapshot]) -> HostFacts:
     live = [s.host for s in seen if s.live]
     return HostFacts(
         seen,
-        {t.name: t for t in snapshots.topics(seen)},
-        snapshots.throttled(seen),
+        {t.name: t for t in host_totals.topics(seen)},
+        host_totals.throttled(seen),
         all(len(h.busiest) >= h.topics and len(h.throttled) >= h.closed + h.limited for h in live),
     )

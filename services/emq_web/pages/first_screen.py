@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from emq.host.lag_parts import Part
 from emq.host.statistics import HostStatistics, TroubledTopic
-from emq.observe import snapshots
 from emq.observe.snapshots import AgedSnapshot
 from emq.runtime import durations, plurals
 from emq_push.records.endpoints import tenant_of
+from emq_trace import host_totals
 from emq_web.scheduling.verdicts import Verdict
 
 SHOWN = 50
@@ -106,7 +106,7 @@ def of(seen: Sequence[AgedSnapshot], of_pools: Collection[str] = ()) -> Overview
     named = [topic for s in live for topic in s.host.troubled]
     troubled = [topic for topic in named if topic.name not in of_pools or topic.cause not in OF_POOLS]
     found = _needy(troubled)
-    started = snapshots.rates(seen).started
+    started = host_totals.rates(seen).started
     notes = _notes(seen)
     in_trouble = sum(s.host.in_trouble for s in live) - (len(named) - len(troubled))
     wrong = [text for text in (notes[0] if notes else "", _cannot_keep_up(live, troubled)) if text]
