@@ -189,6 +189,11 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     calendars: dict[str, Calendar] = {}
     tenants: dict[str, Tenant] = {}
 
+    def weight(self, tenant: str) -> float:
+        """Return the weight of a tenant."""
+        known = self.tenants.get(tenant)
+        return 1.0 if known is None else known.weight
+
     def parents(self, resource: str) -> list[str]:
         """Return the names of the parents of a resource, the nearest first. The pool must have passed `rules.check`."""
         found = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 
 from emq_scheduling.choice.keeping import Keeping
 from emq_scheduling.choice.matching import Matching, Start
@@ -21,7 +20,7 @@ class Bench:
         self.now = now
         self.accounts = Accounts(pool, now)
         self.keeping = Keeping(pool, self.accounts, now)
-        self.matching = Matching(pool, self.keeping, random.Random(seed))
+        self.matching = Matching(pool, self.keeping)
         self.ids = itertools.count()
 
     def add(
@@ -66,7 +65,7 @@ class Bench:
     def end(self, start: Start) -> None:
         """A task that was started ends."""
         start.charge.end(self.now)
-        self.matching.freed(start.resource, is_refund=False)
+        self.matching.lineups.freed(start.resource, is_refund=False)
 
     def until(self, end: float) -> list[tuple[float, Start]]:
         """Go on until then; return the starts with their times."""

@@ -13,42 +13,48 @@ flight. After that time, nothing that holds such room starts in its place.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
-from emq_scheduling.choice.keeping import Keeping
-from emq_scheduling.choice.seats import Seat, Sleep
+from emq_scheduling.choice.keeping import Keeping, Lacking
+from emq_scheduling.choice.seats import Seat, Seats, Sleep
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.choice.window import Window
 from emq_scheduling.limits.accounts import First
 from emq_scheduling.model import Costs, Pool
 
 
+class Delay(NamedTuple):
+    """A claim that a start would delay.
+
+    Attributes:
+        until: when the claimed task is expected to have room; infinity if nobody knows.
+        node: the resource or the parent where the room is claimed; None if that is not known.
+    """
+
+    until: float
+    node: str | None
+
+
 class Claims:
-    """The claims of the resources of one version of a pool.
+    """The claims of the resources of a pool.
 
     Args:
         seats: by resource.
         window: the waiting tasks.
     """
 
-    def __init__(self, pool: Pool, keeping: Keeping, seats: dict[str, Seat], window: Window) -> None:
-        self._pool = pool
-        self._keeping = keeping
+    def __init__(self, pool: Pool, keeping: Keeping, seats: Seats, window: Window) -> None:
         self._accounts = keeping.accounts
         self._seats = seats
         self._window = window
-        self._parents = {name: pool.parents(name) for name in seats}
+        self._types = pool.types
         self._above: dict[str, dict[int, Sleep]] = {}  # by parent and level
 
-    def make(self, seat: Seat, number: int, head: Waiting, costs: Costs, until: float, now: float) -> Sleep:
-        """Let a resource sleep, for a level, and claim room for the next task; return its sleep.
-
-        Args:
-            until: when to look again; infinity if nobody knows.
-        """
-        lacking, kept, is_steady = self._keeping.lacking(seat.name, costs, now, self._window.standing(head))
-        made = seat.asleep[number] = Sleep(seat.name, head, costs, until, kept, is_steady)
-        for name in self._parents[seat.name]:
-            if name in lacking:
+    def make(self, seat: Seat, number: int, head: Waiting, costs: Costs, lacking: Lacking, now: float) -> Sleep:
+        """Let a resource sleep, for a level, and claim room for the next task; return its sleep."""
+        made = seat.asleep[number] = Sleep(seat.name, head, costs, lacking.until, lacking.kept, lacking.node)
+        for name in self._seats.parents[seat.name]:
+            if name in lacking.owners:
                 claims = self._above.setdefault(name, {})
                 other = claims.get(number)
                 if other is None or not self._holds(other, number) or not self._is_before(other.head, head, number):
@@ -57,24 +63,31 @@ class Claims:
             head.promised[seat.name] = at
         return made
 
-    def delayed_until(self, seat: Seat, waiting: Waiting, costs: Costs, now: float) -> float | None:
-        """Return the time until which a start would delay a claimed task; None if it delays none."""
+    def follow(self, pool: Pool) -> None:
+        """Take over a changed pool."""
+        self._types = pool.types
+        self._above = {name: claims for name, claims in self._above.items() if name in pool.resources}
+
+    def delayed(self, seat: Seat, waiting: Waiting, costs: Costs, now: float) -> Delay | None:
+        """Return until when a start would delay a claimed task, and where; None if it delays none."""
         for number, sleep in seat.asleep.items():
             if number <= waiting.level and self._delays(sleep, number, seat, waiting, costs, now):
-                return sleep.until
-        for name in self._parents[seat.name]:
+                return Delay(sleep.until, sleep.node)
+        for name in self._seats.parents[seat.name]:
             claims = self._above.get(name)
             for number, sleep in list(claims.items()) if claims else ():
                 if not self._holds(sleep, number):
                     del self._above[name][number]
                 elif number <= waiting.level and self._delays(sleep, number, seat, waiting, costs, now):
-                    return sleep.until
+                    return Delay(sleep.until, name)
         return None
 
     def _holds(self, sleep: Sleep, number: int) -> bool:
         """Return whether a claim still holds: its resource sleeps, and a task waits for it."""
-        seat = self._seats[sleep.resource]
-        if seat.asleep.get(number) is not sleep:
+        seat = self._seats.get(sleep.resource)
+        if seat is None or seat.asleep.get(number) is not sleep:
+            return False
+        if sleep.gate is not None and sleep.gate[0].opened != sleep.gate[1]:
             return False
         if sleep.head.is_gone or sleep.head.level != number:  # the one behind it waits for the same
             level = self._window.level(number)
@@ -93,12 +106,13 @@ class Claims:
         if sleep.kept:
             return any(costs.get(name, 0.0) > 0 for name in sleep.kept)
         accounts, at, wanted = self._accounts, sleep.resource, sleep.costs
-        first = First(seat.name, costs, now + self._pool.types[waiting.task.type].duration_s)
-        earliest = sleep.until if sleep.until < math.inf else accounts.expected_at(at, wanted, now)
+        first = First(seat.name, costs, now + self._types[waiting.task.type].duration_s)
+        is_known = now < sleep.until < math.inf
+        earliest = sleep.until if is_known else accounts.expected_at(at, wanted, now)
         if accounts.expected_at(at, wanted, now, first) > earliest:
             return True
         promised = sleep.head.promised.get(at)
-        if promised is None or now < promised or not accounts.holds_in_flight(first, at):
+        if promised is None or now < promised or not accounts.holds_in_flight(first, at, now):
             return False
         return accounts.in_flight_at(at, wanted, now, first) > now
 

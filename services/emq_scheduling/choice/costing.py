@@ -8,7 +8,7 @@ a second, by their own amounts and by those of their parents.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.model import DEFAULT_COST, PERIODS_S, Costs, Pool
@@ -30,11 +30,24 @@ class Costing:
 
     def __init__(self, pool: Pool, estimates: dict[str, dict[str, float]] | None = None) -> None:
         self._pool = pool
-        self.estimates = {kind: each for kind, each in (estimates or {}).items() if kind in pool.types}
+        self.estimates = estimates or {}
         self._costs: dict[tuple[str, str], Costs] = {}
         self._units: dict[tuple[str, str], float] = {}
-        self._rates = rates_of(pool)
-        self.per_s = min(self._rates.values(), default=1.0)
+        self._rates = Rates()
+        self.follow(pool, pool.resources)
+
+    def follow(self, pool: Pool, changed: Iterable[str]) -> None:
+        """Take over a changed pool.
+
+        Args:
+            changed: names of resources that are new, different or gone.
+        """
+        self._pool = pool
+        self.estimates = {kind: each for kind, each in self.estimates.items() if kind in pool.types}
+        self._costs.clear()
+        self._units.clear()
+        self._allowed = self._rates.follow(pool, changed)
+        self.per_s = min(self._allowed.values(), default=1.0)
 
     def of_type(self, kind: str, resource: str) -> Costs:
         """Return the costs of a task of a type on a resource, without costs of its own."""
@@ -85,7 +98,7 @@ class Costing:
                 cost * taken * (self.per_s / rate)
                 for in_flight, taken in ((False, 1.0), (True, held_s))
                 for name, cost in costs.items()
-                if (rate := self._rates.get((name, in_flight)))
+                if (rate := self._allowed.get((name, in_flight)))
             )
             units = max(parts, default=DEFAULT_COST)
             if waiting.costs is None:
@@ -99,24 +112,55 @@ def rates_of(pool: Pool) -> dict[Allowed, float]:
     Limits of one name are added up over resources beside each other, and a parent allows at most its own. Limits of 0
     are left out.
     """
-    below: dict[str | None, list[dict[Allowed, float]]] = {}
-    for name, _ in reversed(list(pool.tree())):  # each one after those below it
-        resource, beneath = pool.resources[name], below.pop(name, [])
-        found = {} if resource.takes else _added(beneath)
+    return Rates().follow(pool, pool.resources)
+
+
+class Rates:
+    """The units a second that each resource of a pool allows of each limit, with those below it."""
+
+    def __init__(self) -> None:
+        self._rates: dict[str, dict[Allowed, float]] = {}
+        self._parents: dict[str, str | None] = {}
+        self._below: dict[str | None, dict[str, None]] = {}
+
+    def follow(self, pool: Pool, changed: Iterable[str]) -> dict[Allowed, float]:
+        """Take over a changed pool; return the rates of all of it, as `rates_of`.
+
+        Args:
+            changed: names of resources that are new, different or gone.
+        """
+        changed = list(changed)
+        due = {self._parents[name] or "" for name in changed if name in self._parents}
+        for name in changed:
+            if name in self._parents:
+                del self._below[self._parents.pop(name)][name]
+            if (resource := pool.resources.get(name)) is None:
+                self._rates.pop(name, None)
+            else:
+                self._parents[name] = resource.parent
+                self._below.setdefault(resource.parent, {})[name] = None
+                due.add(name)
+        lines = {each for name in due if name in pool.resources for each in pool.line(name)}
+        for name in sorted(lines, key=lambda name: len(pool.parents(name)), reverse=True):  # those below come first
+            self._rates[name] = self._of(pool, name)
+        self._below = {name: below for name, below in self._below.items() if below}
+        return {key: rate for key, rate in self._added(None).items() if rate > 0}
+
+    def _of(self, pool: Pool, name: str) -> dict[Allowed, float]:
+        resource = pool.resources[name]
+        found = {} if resource.takes else self._added(name)
         for key in {(limit.name, limit.per == "in_flight") for limit in resource.limits}:
-            if not all(key in each for each in beneath):
+            if not all(key in self._rates[each] for each in self._below.get(name, ())):
                 found.pop(key, None)  # one below it has no such limit, and may use all of this one
         for limit in resource.limits:
             key = limit.name, limit.per == "in_flight"
             rate = rules.most_of(pool, resource, limit) / PERIODS_S.get(limit.per, 1.0)
             found[key] = min(rate, found.get(key, math.inf))
-        below.setdefault(resource.parent, []).append(found)
-    return {key: rate for key, rate in _added(below.get(None, [])).items() if rate > 0}
+        return found
 
-
-def _added(rates: list[dict[Allowed, float]]) -> dict[Allowed, float]:
-    found: dict[Allowed, float] = {}
-    for each in rates:
-        for key, rate in each.items():
-            found[key] = found.get(key, 0.0) + rate
-    return found
+    def _added(self, parent: str | None) -> dict[Allowed, float]:
+        found: dict[Allowed, float] = {}
+        for name in self._below.get(parent, ()):
+            for key, rate in self._rates[name].items():
+                found[key] = found.get(key, 0.0) + rate
+        return found

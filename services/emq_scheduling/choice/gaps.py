@@ -47,7 +47,7 @@ class Gaps:
             are_there = True
             if not self._keeping.fits(seat.name, own, now, self._window.standing(waiting)):
                 continue
-            if self._claims.delayed_until(seat, waiting, own, now) is None:
+            if self._claims.delayed(seat, waiting, own, now) is None:
                 return waiting, True
         return None, are_there
 

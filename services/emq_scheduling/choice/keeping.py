@@ -21,11 +21,13 @@ The most urgent of the types that can use a limit, and limits in flight, are nev
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from emq_scheduling.choice.spreads import Spread, spread_of
 from emq_scheduling.limits.accounts import Accounts, Charge
-from emq_scheduling.model import DEFAULT_COST, Costs, Pool
+from emq_scheduling.model import DEFAULT_COST, Costs, Period, Pool
 
 
 class _Place(NamedTuple):
@@ -40,14 +42,16 @@ class Lacking(NamedTuple):
     """Why a task does not fit.
 
     Attributes:
+        until: when to ask again; infinity if nobody knows.
         owners: the resource or parents whose limits lack room, or keep it.
         kept: the names of the limits that have room, but keep it; none if a limit lacks room.
-        is_steady: whether the same holds for other tasks of its level, until `Keeping.next_at` of this one.
+        node: the one that has room last, with all that counts beside its limits; None if no one lacks or keeps room.
     """
 
+    until: float
     owners: set[str]
     kept: frozenset[str]
-    is_steady: bool
+    node: str | None
 
 
 class Keeping:
@@ -60,81 +64,98 @@ class Keeping:
 
     def __init__(self, pool: Pool, accounts: Accounts, now: float) -> None:
         self.accounts = accounts
-        self._pool = pool
-        self._spreads: dict[tuple[str, str, str], Spread] = {}
-        self._places: dict[str, tuple[_Place, ...]] = {}
+        self._pool = Pool(pool.name)
+        self._spreads: dict[str, dict[tuple[str, Period], Spread]] = {}  # by owner
+        self._places: dict[str, tuple[_Place, ...]] = {}  # by resource, of those asked about
+        self._urgent: dict[str, Counter[float]] = {}  # by owner: how many below it take which most urgent priority
+        self._counted: dict[str, tuple[list[str], float]] = {}  # by resource: where it counts there, and what
         self.follow(pool, now)
 
     def follow(self, pool: Pool, now: float) -> None:
         """Take over a changed pool; `Accounts.follow` comes first."""
+        concerned = {*self.accounts.changed, *self.accounts.moved}
+        if pool.types != self._pool.types:
+            concerned.update(pool.resources)
         self._pool = pool
-        self.refresh(now)
+        owners = {*self.accounts.changed, *self._count(concerned)}
+        for name in owners:
+            former = self._spreads.pop(name, {})
+            if name in pool.resources:
+                meters = self.accounts.account(name).meters
+                most_urgent = min(self._urgent.get(name, ()), default=math.inf)
+                found = self._spreads[name] = {}
+                for key, meter in meters.items():
+                    if key[1] != "in_flight":
+                        found[key] = spread_of(meter, now, former.get(key))
+                        found[key].follow(meter, most_urgent)
+        self._places.clear()
 
-    def refresh(self, now: float) -> None:
-        """Take over changed meters of the accounts."""
-        urgent = self._most_urgent()
-        spreads: dict[tuple[str, str, str], Spread] = {}
-        self._places = {}
-        for resource in self.accounts.names():
-            places = []
-            for owner, (name, per), meter in self.accounts.meters(resource):
-                if per == "in_flight":
-                    continue
-                key = (owner, name, per)
-                if key not in spreads:
-                    spread = spreads[key] = spread_of(meter, now, self._spreads.get(key))
-                    spread.follow(meter, urgent.get(owner, math.inf))
-                places.append(_Place(owner, spreads[key], name))
-            self._places[resource] = tuple(places)
-        self._spreads = spreads
+    def _count(self, names: Iterable[str]) -> set[str]:
+        """Count the most urgent priorities of these resources again; return where a figure may have changed."""
+        found: set[str] = set()
+        for name in names:
+            line, level = self._counted.pop(name, ((), math.inf))
+            for each in line:
+                self._urgent[each][level] -= 1
+                if not self._urgent[each][level]:
+                    del self._urgent[each][level]
+            found.update(line)
+            if (resource := self._pool.resources.get(name)) is not None and resource.takes:
+                level = min(self._pool.types[kind].priority for kind in resource.takes)
+                line, _ = self._counted[name] = self._pool.line(name), level
+                for each in line:
+                    self._urgent.setdefault(each, Counter())[level] += 1
+                found.update(line)
+        for each in found:
+            if not self._urgent[each]:
+                del self._urgent[each]
+        return found
+
+    def _places_of(self, resource: str) -> tuple[_Place, ...]:
+        found = self._places.get(resource)
+        if found is None:
+            line = self._pool.line(resource)
+            found = tuple(_Place(o, spread, name) for o in line for (name, _), spread in self._spreads[o].items())
+            self._places[resource] = found
+        return found
 
     def fits(self, resource: str, costs: Costs, now: float, level: float) -> bool:
         """Return True if a task of the level may start now."""
         return self.accounts.fits(resource, costs, now) and self._wait_s(resource, costs, now, level) <= 0
 
-    def next_at(self, resource: str, costs: Costs, now: float, level: float) -> float:
-        """Return when to ask again for a task that does not fit now."""
-        at = self.accounts.next_at(resource, costs, now)
-        return at if at > now else now + self._wait_s(resource, costs, now, level)
-
     def lacking(self, resource: str, costs: Costs, now: float, level: float) -> Lacking:
-        """Return why a task does not fit now."""
-        lacking = {
-            owner
-            for owner, (name, _), meter in self.accounts.meters(resource)
-            if not meter.fits(costs.get(name, DEFAULT_COST), now)
-        }
-        if lacking or not self.accounts.fits(resource, costs, now):
-            return Lacking(lacking, frozenset(), True)
+        """Return why a task does not fit now, and until when."""
+        if not self.accounts.fits(resource, costs, now):
+            lacking = {
+                owner
+                for owner, (name, _), meter in self.accounts.meters(resource)
+                if not meter.fits(costs.get(name, DEFAULT_COST), now)
+            }
+            until = self.accounts.next_at(resource, costs, now)
+            return Lacking(until, lacking, frozenset(), self.accounts.last_to_fit(resource, costs, now))
         kept = [
-            (owner, name, spread.is_steady)
-            for owner, spread, name in self._places[resource]
-            if (units := costs.get(name, DEFAULT_COST)) and spread.wait_s(level, units, now) > 0
+            (wait_s, owner, name)
+            for owner, spread, name in self._places_of(resource)
+            if (units := costs.get(name, DEFAULT_COST)) and (wait_s := spread.wait_s(level, units, now)) > 0
         ]
-        is_steady = bool(kept) and all(each for _, _, each in kept)
-        return Lacking({owner for owner, _, _ in kept}, frozenset(name for _, name, _ in kept), is_steady)
+        longest, node = 0.0, None
+        for wait_s, owner, _ in kept:
+            if wait_s >= longest:
+                longest, node = wait_s, owner
+        return Lacking(now + longest, {each[1] for each in kept}, frozenset(each[2] for each in kept), node)
 
     def charge(self, resource: str, costs: Costs, now: float, level: float, ends_at: float = math.inf) -> Charge:
         """Charge a task that `fits`, and will probably end at `ends_at`."""
         charge = self.accounts.charge(resource, costs, now, ends_at)
         assert charge is not None, "it fits"
-        for _, spread, name in self._places[resource]:
+        for _, spread, name in self._places_of(resource):
             if units := costs.get(name, DEFAULT_COST):
                 spread.count(level, units, now)
         return charge
 
-    def _most_urgent(self) -> dict[str, float]:
-        """Return, by resource, the priority of the most urgent type that it, or a resource below it, takes."""
-        found: dict[str, float] = {}
-        for name, resource in self._pool.resources.items():
-            level = min((self._pool.types[kind].priority for kind in resource.takes), default=math.inf)
-            for each in self._pool.line(name):
-                found[each] = min(found.get(each, math.inf), level)
-        return found
-
     def _wait_s(self, resource: str, costs: Costs, now: float, level: float) -> float:
         longest = 0.0
-        for _, spread, name in self._places[resource]:
+        for _, spread, name in self._places_of(resource):
             units = costs.get(name, DEFAULT_COST)
             if units and (wait_s := spread.wait_s(level, units, now)) > longest:
                 longest = wait_s

@@ -5,8 +5,9 @@ never takes room that a more urgent one could use, not even that of a shared par
 takes the next task among its types (`emq_scheduling.choice.window`), in the order of `emq_scheduling.choice.order`.
 
 - **Asleep.** A resource without room for the next task of a priority sleeps until the limits allow that task, or until
-  a running task ends. So with a backlog a new task costs nothing but its place in the window.
-- **Few choices.** A task that finds many resources idle looks at `CHOICES` of them, drawn at random.
+  a running task ends. If the limits of a parent have no room, all resources below it sleep behind one gate
+  (`emq_scheduling.choice.order`). So a start costs the same with many resources below a full limit as with few, and a
+  new task of a backlog costs nothing but its place in the window.
 - **Gaps.** A next task that does not fit claims room (`emq_scheduling.choice.claims`). A smaller one may start in its
   place if that delays no next task (`emq_scheduling.choice.gaps`).
 - **Kept room.** A task leaves room to more urgent ones that probably come soon (`emq_scheduling.choice.keeping`).
@@ -18,33 +19,25 @@ from __future__ import annotations
 
 import heapq
 import math
-import random
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from emq_scheduling.choice.claims import Claims
 from emq_scheduling.choice.costing import Costing
 from emq_scheduling.choice.gaps import GAP_TRIES, Gaps, is_smaller
-from emq_scheduling.choice.keeping import Keeping
-from emq_scheduling.choice.order import Queue
-from emq_scheduling.choice.seats import Seat, home_of, sharing_in_flight
+from emq_scheduling.choice.keeping import Keeping, Lacking
+from emq_scheduling.choice.lineups import Lineups
+from emq_scheduling.choice.order import Lineup
+from emq_scheduling.choice.seats import Seat, Seats, home_of
 from emq_scheduling.choice.shares import Shares, Spent
 from emq_scheduling.choice.spreads import released_at
 from emq_scheduling.choice.waiting import Waiting
-from emq_scheduling.choice.window import Level, Window, near_level, size_of
+from emq_scheduling.choice.window import Window, near_level, size_of
 from emq_scheduling.limits.accounts import Charge
 from emq_scheduling.model import Costs, Pool, TaskType
-
-CHOICES = 16
-"""Resources that a task looks at if more are idle. Two random choices are nearly as good as all (Mitzenmacher 2001);
-sixteen find the cheaper ones, too."""
 
 LOOK_S = 0.1
 """Seconds after which a resource without room for the next task looks again, if smaller tasks wait or its room is only
 kept: that task may have started elsewhere, and another one may fit."""
-
-LONG_S = 1.0
-"""A resource that sleeps for longer looks now and then."""
 
 LEAST_S = 0.001
 """Least seconds for which a resource without room sleeps."""
@@ -57,6 +50,26 @@ PATIENCE_S = 1.0
 
 MOST_CREDIT = 2.0
 """Most starts that a type with a share may save up on a resource."""
+
+
+_Line = tuple[str, str | None]
+"""The type of tasks, and the resource to which they keep."""
+
+
+class _Fresh:
+    """New tasks of a line.
+
+    Attributes:
+        costs: the own costs of some of them.
+        is_next: whether one is the next of its type; else nothing is new to resources that have tasks of the type.
+        is_quiet: whether one is of a tenant without a backlog.
+    """
+
+    __slots__ = ("costs", "is_next", "is_quiet")
+
+    def __init__(self) -> None:
+        self.costs: list[Costs | None] = []
+        self.is_next = self.is_quiet = False
 
 
 class Start(NamedTuple):
@@ -74,54 +87,58 @@ class Matching:
     Attributes:
         window: the waiting tasks.
         costing: what they cost.
+        lineups: where the resources wait.
     """
 
-    def __init__(self, pool: Pool, keeping: Keeping, random_: random.Random | None = None) -> None:
+    def __init__(self, pool: Pool, keeping: Keeping) -> None:
         self._keeping = keeping
         self._accounts = keeping.accounts
-        self._random = random_ or random.Random()
-        self._seats: dict[str, Seat] = {}
-        self._fresh: dict[tuple[int, str], list[Costs | None]] = {}  # with the own costs of some of these tasks
-        self._left: set[int] = set()  # levels of which tasks were taken out
-        self._woken: dict[str, None] = {}
-        self._timers: list[tuple[float, str]] = []
-        self._closed: set[str] = set()
+        self._seats = Seats()
+        self._fresh: dict[int, dict[_Line, _Fresh]] = {}  # by level
+        self._left: dict[Waiting, None] = {}  # tasks that were taken out
+        self._eager: set[str] = set()  # resources that have room for a smaller task than their next one
+        self._parts: dict[str, float] = {}
         self._patient: list[tuple[float, int, Waiting]] = []
         self._count = self._looked = 0
-        self._pool = pool
+        self._pool = Pool(pool.name)
         self._shares = Shares(pool, self._seats, 1.0)
+        self.lineups = Lineups(self._seats, self._shares, self._accounts)
         self.window = Window(self._shares)
         self.costing = Costing(pool)
+        self._claims = Claims(pool, keeping, self._seats, self.window)
+        self._gaps = Gaps(keeping, self._claims, self.costing, self.window)
         self.follow(pool)
 
     def follow(self, pool: Pool) -> None:
-        """Follow a change of the pool; `Accounts.follow` comes first."""
-        before = {name: self._shares.weight(name) for name in {**self._pool.tenants, **pool.tenants}}
-        self._pool = pool
-        self._able = {kind: pool.able(kind) for kind in pool.types}
-        self.costing = Costing(pool, self.costing.estimates)
-        self._parts = {name: kind.share for name, kind in pool.types.items() if kind.share}
-        takers = {name: resource for name, resource in pool.resources.items() if resource.takes}
-        self._seats = {name: self._seats.get(name) or Seat(name) for name in takers}
-        for seat, resource in zip(self._seats.values(), takers.values(), strict=True):
-            seat.types, seat.price, seat.weight = frozenset(resource.takes), resource.price, resource.weight
-            seat.asleep.clear()
-            seat.credits = {kind: seat.credits.get(kind, 0.0) for kind in resource.takes if kind in self._parts}
-        reached = min((seat.turn for seat in self._seats.values() if seat.turn), default=0.0)
-        for seat in self._seats.values():
-            seat.turn = max(seat.turn, reached)
-        self._claims = Claims(pool, self._keeping, self._seats, self.window)
-        self._gaps = Gaps(self._keeping, self._claims, self.costing, self.window)
-        self._closed = {name for name in self._closed if name in self._seats}
-        self._paused = {name for name in takers if any(each.paused for each in pool.chain(name))}
-        for name, seat in self._seats.items():
-            seat.is_open = name not in self._paused and name not in self._closed
-        self._shares.follow(pool, self._seats, self.costing.per_s)
-        if grown := {name: now / was for name, was in before.items() if (now := self._shares.weight(name)) != was}:
+        """Follow a change of the pool; `Accounts.follow` comes first. The cost grows with what has changed."""
+        before, self._pool = self._pool, pool
+        changed = self._accounts.changed
+        concerned = {*changed, *self._accounts.moved}
+        if before.types != pool.types:
+            concerned = {*concerned, *pool.resources}
+            self._parts = {name: kind.share for name, kind in pool.types.items() if kind.share}
+        if concerned:
+            self.costing.follow(pool, changed)
+        seats = self._seats.follow(pool, concerned)
+        for seat in seats:
+            seat.credits = {kind: seat.credits.get(kind, 0.0) for kind in seat.types if kind in self._parts}
+        self._claims.follow(pool)
+        self._shares.follow(pool, self.costing.per_s)
+        if concerned:
+            self._shares.forget()
+        self.lineups.follow(before, pool, seats, changed)
+        if before.types != pool.types:
+            self._relevel()
+        if before.tenants != pool.tenants:
+            self._reweigh(before)
+
+    def _reweigh(self, before: Pool) -> None:
+        """Let changed weights of tenants count at once."""
+        names = {**before.tenants, **self._pool.tenants}
+        pairs = {name: (before.weight(name), self._pool.weight(name)) for name in names}
+        if grown := {name: now / was for name, (was, now) in pairs.items() if now != was}:
             self.window.reweigh(grown)
-        self._woken = dict.fromkeys(self._seats)
-        self._freed_by = sharing_in_flight(pool)
-        self._relevel()
+            self.lineups.look()
 
     def _relevel(self) -> None:
         """Let the waiting tasks compete at the priorities that their types have now."""
@@ -141,7 +158,7 @@ class Matching:
         waiting.level = kind.priority
         waiting.size = None if waiting.costs is None else size_of(waiting.costs, kind)
         if waiting.task.keep and waiting.task.key is not None:
-            waiting.keeps_to = self._of_key(waiting.task.type, waiting.task.key, now)
+            waiting.keeps_to = self._of_key(waiting.task.type, waiting.task.key)
             if waiting.keeps_to is not None:
                 self._count += 1
                 heapq.heappush(self._patient, (now + PATIENCE_S, self._count, waiting))
@@ -152,52 +169,7 @@ class Matching:
         """Take a waiting task out, which then does not start; nothing happens if it has started."""
         if not waiting.is_gone:
             self.window.take(waiting)
-            self._left.add(waiting.level)
-
-    def look_again(self, now: float) -> None:
-        """Wake the resources that sleep long: call this about once a second.
-
-        The task for which a resource fell asleep may have started elsewhere since, and smaller ones may have come.
-        """
-        for name, seat in self._seats.items():
-            for number in [number for number, sleep in seat.asleep.items() if sleep.until > now + LONG_S]:
-                del seat.asleep[number]
-                self._woken[name] = None
-
-    def freed(self, resource: str, is_refund: bool) -> None:
-        """A charge on the resource has ended, so that resources may have room again.
-
-        Args:
-            is_refund: it was given back units that it had not used; else only what was in flight.
-        """
-        holders: Iterable[str] = (resource, *self._freed_by.get(resource, ()))  # its health may limit what it runs
-        if resource not in self._seats:  # it was taken away, and shared limits with nobody knows whom
-            holders = self._seats
-        elif is_refund:
-            holders = self._accounts.relatives(resource)
-        for name in holders:
-            if (seat := self._seats.get(name)) is not None and seat.asleep:
-                seat.asleep.clear()
-                self._woken[name] = None
-
-    def close(self, resource: str, until: float) -> None:
-        """Start nothing on the resource before that time; a time in the past opens it."""
-        seat = self._seats.get(resource)
-        if seat is None:
-            return
-        seat.closed_until = until
-        self._shares.closed(seat)
-        self._closed.add(resource)
-        seat.asleep.clear()
-        self._woken[resource] = None
-        self._wake_at(seat, until)
-
-    def closed_until(self, resource: str) -> float:
-        """Return the time before which the resource starts nothing; infinity while it is paused."""
-        if resource in self._paused:
-            return math.inf
-        seat = self._seats.get(resource)
-        return 0.0 if seat is None else seat.closed_until
+            self._left[waiting] = None
 
     # ---------------------------------------------------------------------------------------------------- the matching
 
@@ -209,49 +181,40 @@ class Matching:
         self._wake(now)
         starts: list[Start] = []
         for number, level in self.window.levels():
-            if not self._match(number, level, now, starts, most):
-                return starts
-        self._fresh.clear()
-        self._left.clear()
-        self._woken.clear()
+            lineup = self.lineups.of(number, level)
+            self._mix_in(lineup, now)
+            while len(starts) < most and (found := lineup.next()) is not None:
+                seat, head = found
+                start = self._next_start(seat, lineup, head, now)
+                if start is not None:
+                    starts.append(start)
+                    seat.turn += 1.0 / seat.weight
+            if len(starts) >= most:
+                break
         return starts
 
     def next_at(self, now: float) -> float:
         """Return when to call `run` again if nothing happens meanwhile; infinity for never."""
         if not self.window.count:
             return math.inf
-        times = [self._timers[0][0]] if self._timers else []
+        times = [self.lineups.next_at()]
         times += [self._patient[0][0]] if self._patient else []
         raise_at = self.window.next_raise()
         times += [raise_at] if raise_at is not None else []
         return max(now, min(times, default=math.inf))
 
-    def _wake_at(self, seat: Seat, at: float) -> None:
-        """Look at a resource again at this time; infinity for never."""
-        if at < math.inf and at not in seat.timers:
-            seat.timers.add(at)
-            heapq.heappush(self._timers, (at, seat.name))
-
     def _freshen(self, waiting: Waiting) -> None:
         """Let `run` find resources for a task that is new in its level."""
-        some = self._fresh.setdefault((waiting.level, waiting.task.type), [])
-        if len(some) < GAP_TRIES and waiting.costs not in some:
-            some.append(waiting.costs)
+        fresh = self._fresh.setdefault(waiting.level, {}).setdefault((waiting.task.type, waiting.keeps_to), _Fresh())
+        if len(fresh.costs) < GAP_TRIES and waiting.costs not in fresh.costs:
+            fresh.costs.append(waiting.costs)
+        level = self.window.level(waiting.level)
+        assert level is not None, "it waits there"
+        fresh.is_next = fresh.is_next or level.next_for({waiting.task.type}, waiting.keeps_to) is waiting
+        fresh.is_quiet = fresh.is_quiet or self.window.standing(waiting) == waiting.level
 
     def _wake(self, now: float) -> None:
-        while self._timers and self._timers[0][0] <= now:
-            at, name = heapq.heappop(self._timers)
-            if (seat := self._seats.get(name)) is not None:
-                seat.timers.discard(at)
-                if name in self._closed and seat.closed_until <= now:
-                    self._closed.discard(name)
-                    seat.is_open = name not in self._paused
-                    # It has not been chosen for a while, and neither it nor its tenants need make up for it.
-                    seat.turn = max(seat.turn, *(other.turn for other in self._seats.values()))
-                    self._shares.opened(seat, self._accounts.relatives(name))
-                for number in [n for n, sleep in seat.asleep.items() if sleep.looks_at <= now]:
-                    del seat.asleep[number]
-                self._woken[name] = None
+        self.lineups.wake(now)
         for waiting in self.window.raised(now):
             self._freshen(waiting)
         while self._patient and (self._patient[0][2].is_gone or self._patient[0][0] <= now):
@@ -259,105 +222,70 @@ class Matching:
             if not waiting.is_gone:
                 self.window.release(waiting)
                 self._freshen(waiting)
+        if self._left:
+            self.lineups.left(self._left)
+            self._left.clear()
 
-    def _match(self, number: int, level: Level, now: float, starts: list[Start], most: int) -> bool:
-        """Start tasks of a level; return False if `most` starts were reached before the end."""
-        queue = Queue(level)
-        queue.add([*self._candidates(number, level, now), *self._sleepers(number, now)])
-        while len(starts) < most:
-            found = queue.next()
-            if found is None:  # tasks that arrived may find room on idle resources that were not drawn
-                queue.add(self._candidates(number, level, now))
-                if (found := queue.next()) is None:
-                    return True
-            seat, head = found
-            start = self._next_start(seat, number, level, head, now)
-            if start is None:
-                queue.drop(seat)
-                continue
-            starts.append(start)
-            seat.turn += 1.0 / seat.weight
-            queue.started(seat)
-        return False
+    def _mix_in(self, lineup: Lineup, now: float) -> None:
+        """Let resources find the tasks that are new in a level."""
+        for (kind, keeps_to), fresh in self._fresh.pop(lineup.number, {}).items():
+            if keeps_to is None:
+                lineup.look(self._seats.groups(kind) if fresh.is_next else ())
+                self._fill_gaps(lineup, kind, fresh, now)
+            elif (seat := self._seats.get(keeps_to)) is not None and lineup.number in seat.spots:
+                seat.spots[lineup.number][0].put(seat)
 
-    def _candidates(self, number: int, level: Level, now: float) -> list[Seat]:
-        """Return the resources to look at for a level: those woken, and for new tasks some that are awake."""
-        found = {name: None for name in self._woken if self._is_awake(name, number, now)}
-        for of_level, kind in self._fresh:
-            if of_level != number:
-                continue
-            awake = [name for name in self._able.get(kind, []) if self._is_awake(name, number, now)]
-            if len(awake) > CHOICES and (kind, None) in level.lines:
-                awake = self._random.sample(awake, CHOICES)
-            found.update(dict.fromkeys(awake))
-        return [self._seats[name] for name in found]
+    def _fill_gaps(self, lineup: Lineup, kind: str, fresh: _Fresh, now: float) -> None:
+        """Wake resources without room for another task that have room for a new one of the type; not all if many.
 
-    def _sleepers(self, number: int, now: float) -> list[Seat]:
-        """Return the sleeping resources on which a new or next task of the level may have room."""
-        found: dict[str, None] = {}
-        for (of_level, kind), some in self._fresh.items():
-            if of_level == number:
-                found.update(dict.fromkeys(self._with_gaps(kind, some, number, now)))
-        if self._left and min(self._left) <= number:  # some may sleep because of a task that is not there any more
-            asleep = [name for name, seat in self._seats.items() if number in seat.asleep and self._is_open(name, now)]
-            found.update(dict.fromkeys(name for name in asleep if self._has_room(self._seats[name], number, now)))
-        return [self._seats[name] for name in found]
-
-    def _with_gaps(self, kind: str, some: list[Costs | None], number: int, now: float) -> list[str]:
-        """Return resources without room for a larger task that have room for a new one of the type; not all if many."""
-        able = self._able.get(kind, [])
-        found = []
+        The new one is smaller, or the room is kept from the other one and not from this one.
+        """
+        able = self._seats.able(kind)
         self._looked += GAPS  # in turn, each time others
         for place in range(self._looked, self._looked + min(GAPS, len(able))):
-            name = able[place % len(able)]
-            asleep = self._seats[name].asleep.get(number)
-            if asleep is None or not self._is_open(name, now):
+            seat = self._seats[able[place % len(able)]]
+            asleep = seat.asleep.get(lineup.number)
+            is_kept = fresh.is_quiet and (lineup.is_kept(seat) or (asleep is not None and bool(asleep.kept)))
+            if not seat.is_open or not (is_kept or asleep is not None):
                 continue
-            usual = self.costing.of_type(kind, name)
-            for own in some:
+            usual = self.costing.of_type(kind, seat.name)
+            for own in fresh.costs:
                 costs = usual if own is None else {limit: own.get(limit, units) for limit, units in usual.items()}
-                if is_smaller(costs, asleep.costs) and self._keeping.fits(name, costs, now, number):
-                    found.append(name)
+                is_less = is_kept or (asleep is not None and is_smaller(costs, asleep.costs))
+                if is_less and self._keeping.fits(seat.name, costs, now, lineup.number):
+                    self._eager.add(seat.name)
+                    lineup.awake.put(seat)
                     break
-        return found
 
-    def _has_room(self, seat: Seat, number: int, now: float) -> bool:
-        """Return whether the next task of a level has room on the resource."""
-        level = self.window.level(number)
-        head = None if level is None else level.next_for(seat.types, seat.name)
-        return head is not None and self._keeping.fits(
-            seat.name, self.costing.of(head, seat.name), now, self.window.standing(head)
-        )
-
-    def _is_open(self, name: str, now: float) -> bool:
-        return self._seats[name].closed_until <= now and name not in self._paused
-
-    def _is_awake(self, name: str, number: int, now: float) -> bool:
-        return number not in self._seats[name].asleep and self._is_open(name, now)
-
-    def _next_start(self, seat: Seat, number: int, level: Level, head: Waiting | None, now: float) -> Start | None:
-        """Start the next task of the level on the resource; None if there is none, or none that fits."""
+    def _next_start(self, seat: Seat, lineup: Lineup, head: Waiting, now: float) -> Start | None:
+        """Start the next task of the level on the resource; None if none fits, and it has another queue then."""
+        number = lineup.number
         if seat.credits and (owed := self._owed(seat, now)) is not None:
             return owed
-        if head is None:
-            return None
         costs = self.costing.of(head, seat.name)
         standing = self.window.standing(head)
-        until: float | None
+        if seat.name in self._eager:
+            self._eager.discard(seat.name)
+        elif self.lineups.goes_to_a_gate(seat, lineup, costs, standing):
+            return None
+        seat.asleep.pop(number, None)
         if self._keeping.fits(seat.name, costs, now, standing):
-            until = self._claims.delayed_until(seat, head, costs, now)
-            if until is None:
+            delay = self._claims.delayed(seat, head, costs, now)
+            if delay is None:
                 return self._start(seat, head, costs, now)
+            lacking, node = Lacking(delay.until, set(), frozenset(), None), delay.node
         else:
-            until = self._keeping.next_at(seat.name, costs, now, standing)
-        sleep = self._claims.make(seat, number, head, costs, max(until, now + LEAST_S), now)
-        smaller, are_there = (None, False) if sleep.kept else self._gaps.smaller(seat, level, sleep, now)
+            lacking = self._keeping.lacking(seat.name, costs, now, standing)
+            node = lacking.node
+        lacking = lacking._replace(until=max(lacking.until, now + LEAST_S))
+        sleep = self._claims.make(seat, number, head, costs, lacking, now)
+        smaller, are_there = (None, False) if sleep.kept else self._gaps.smaller(seat, lineup.level, sleep, now)
         if smaller is not None:
             del seat.asleep[number]
             return self._start(seat, smaller, self.costing.of(smaller, seat.name), now, head)
-        if are_there or not sleep.is_steady:
+        if are_there or sleep.node is None:
             sleep.looks_at = min(sleep.until, now + LOOK_S, released_at(now))
-        self._wake_at(seat, sleep.looks_at)
+        self.lineups.sleep(seat, lineup, sleep, node, standing)
         return None
 
     def _owed(self, seat: Seat, now: float) -> Start | None:
@@ -395,6 +323,6 @@ class Matching:
     def _kind(self, waiting: Waiting) -> TaskType:
         return self._pool.types[waiting.task.type]
 
-    def _of_key(self, kind: str, key: str, now: float) -> str | None:
+    def _of_key(self, kind: str, key: str) -> str | None:
         """Return the resource of a key, among those that are open."""
-        return home_of(key, (name for name in self._able[kind] if self._is_open(name, now)))
+        return home_of(key, (name for name in self._seats.able(kind) if self._seats[name].is_open))

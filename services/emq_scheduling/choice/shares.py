@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from emq_scheduling.choice.seats import Seat
+from emq_scheduling.choice.seats import Seat, Seats
 from emq_scheduling.model import Pool
 
 SAVED_S = 2.0
@@ -65,22 +65,23 @@ class Shares:
         per_s: units that the pool allows in a second.
     """
 
-    def __init__(self, pool: Pool, seats: dict[str, Seat], per_s: float) -> None:
+    def __init__(self, pool: Pool, seats: Seats, per_s: float) -> None:
         self._reached: dict[tuple[int, str], float] = {}
-        self.follow(pool, seats, per_s)
+        self._seats = seats
+        self.follow(pool, per_s)
 
-    def follow(self, pool: Pool, seats: dict[str, Seat], per_s: float) -> None:
+    def follow(self, pool: Pool, per_s: float) -> None:
         """Take over a changed pool."""
         self._pool = pool
-        self._seats = seats
-        self._able = {kind: pool.able(kind) for kind in pool.types}
         self._saved = SAVED_S * per_s
+
+    def forget(self) -> None:
+        """Find again what is reached, since other resources are there, or open."""
         self._reached.clear()
 
     def weight(self, tenant: str) -> float:
         """Return the weight of a tenant."""
-        known = self._pool.tenants.get(tenant)
-        return 1.0 if known is None else known.weight
+        return self._pool.weight(tenant)
 
     def saved(self, tenant: str) -> float:
         """Return by how much the turn of a tenant may differ from those of others."""
@@ -90,7 +91,7 @@ class Shares:
         """Return the highest turn that the open resources of a type have reached in a level."""
         found = self._reached.get((level, kind))
         if found is None:
-            seats = [self._seats[name] for name in self._able.get(kind, ())]
+            seats = [self._seats[name] for name in self._seats.able(kind)]
             if any(seat.is_open for seat in seats):
                 seats = [seat for seat in seats if seat.is_open]
             found = max((seat.reached.get(level, 0.0) for seat in seats), default=0.0)

@@ -71,16 +71,11 @@ class Rate:
 
 
 class Spread(abc.ABC):
-    """One limit of one account: the use by each level.
-
-    Attributes:
-        is_steady: whether a wait holds for all tasks of the level, or is short.
-    """
+    """One limit of one account: the use by each level."""
 
     __slots__ = ("_meter", "_most_urgent", "_rates")
 
     half_life_s = HALF_LIFE_S
-    is_steady = False
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -168,8 +163,6 @@ class EvenSpread(Spread):
     """
 
     __slots__ = ()
-
-    is_steady = True
 
     def _wait_s(self, units: float, now: float, rate: float, size: float) -> float:
         meter = self._meter

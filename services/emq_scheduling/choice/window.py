@@ -14,7 +14,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
 
 from emq_scheduling.choice.shares import Shares, Spent, Turns
 from emq_scheduling.choice.sums import Sums
@@ -29,6 +30,8 @@ MOST_SIZE = 32
 
 BACKLOG = 8
 """Number of waiting tasks in the window from which a tenant has a backlog."""
+
+_NO_LINES: dict[int | None, Line] = {}
 
 Order = tuple[float, float]
 """The place of a task in its level; the least is next."""
@@ -81,7 +84,9 @@ class Line:
         turns = self._turns
         while turns:
             at, _, tenant = turns[0]
-            tasks = self._fresh(tenant)
+            tasks = self._tasks[tenant]
+            if not tasks or _is_stale(tasks[0]):
+                tasks = self._fresh(tenant)
             if not tasks:
                 heapq.heappop(turns)
                 del self._tasks[tenant]
@@ -114,10 +119,18 @@ class Line:
             self._entries -= 1
         return tasks
 
-    def reorder(self) -> None:
-        """Order the tenants again, after their turns have changed."""
-        self._forget()
-        self._turns = [(self._level.turn(tenant), next(self._count), tenant) for _, _, tenant in self._turns]
+    def those_of(self, tenants: Iterable[str]) -> list[str]:
+        """Return which of these tenants have tasks here."""
+        near = {waiting.task.tenant for _, _, waiting in self._near if not waiting.is_gone}
+        return [tenant for tenant in tenants if tenant in near or (tenant in self._tasks and self._fresh(tenant))]
+
+    def reorder(self, tenants: Container[str]) -> None:
+        """Order tenants again, after their turns have changed."""
+        turn, backlog = self._level.turn, self._level.backlog
+        self._turns = [
+            (turn(tenant) if tenant in tenants and backlog(tenant) else at, number, tenant)
+            for at, number, tenant in self._turns
+        ]
         heapq.heapify(self._turns)
 
     def waiting(self) -> Iterator[Waiting]:
@@ -148,11 +161,16 @@ class Level:
         self._turns = turns
         self._counter = counter
         self.lines: dict[tuple[str, str | None], dict[int | None, Line]] = {}  # by size
+        self._kept: Counter[str | None] = Counter()  # lines of tasks that keep to a resource
         self.count = 0
 
     def add(self, waiting: Waiting) -> None:
         self._turns.came(waiting.task.tenant, waiting.task.type)
-        lines = self.lines.setdefault((waiting.task.type, waiting.keeps_to), {})
+        key = (waiting.task.type, waiting.keeps_to)
+        lines = self.lines.get(key)
+        if lines is None:
+            lines = self.lines[key] = {}
+            self._kept[waiting.keeps_to] += 1
         line = lines.get(waiting.size)
         if line is None:
             line = lines[waiting.size] = Line(self, self._counter, waiting.size)
@@ -173,6 +191,10 @@ class Level:
                     for line in found.values():
                         yield line, kind
 
+    def keeps(self, types: Set[str], resource: str) -> bool:
+        """Return whether tasks of these types keep to a resource."""
+        return resource in self._kept and any((kind, resource) in self.lines for kind in types)
+
     def order(self, waiting: Waiting) -> Order:
         """Return the place of a waiting task among those of all lines."""
         if waiting.is_near and waiting.deadline is not None:
@@ -182,10 +204,16 @@ class Level:
     def next_for(self, types: Set[str], resource: str | None) -> Waiting | None:
         """Return the next task of these types on a resource; None if there is none."""
         best: tuple[tuple[float, float, int], Waiting] | None = None
-        for line, _ in self.lines_for(types, resource):
-            head = line.head()
-            if head is not None and (best is None or head[0] < best[0]):
-                best = head
+        for kind in types:  # as `lines_for`; this is the inner loop
+            for line in self.lines.get((kind, None), _NO_LINES).values():
+                head = line.head()
+                if head is not None and (best is None or head[0] < best[0]):
+                    best = head
+        if resource in self._kept:
+            for line, _ in self.lines_for(types, resource):
+                head = line.head()
+                if head is not None and (best is None or head[0] < best[0]):
+                    best = head
         return None if best is None else best[1]
 
     def take(self, waiting: Waiting, spent: Spent | None) -> None:
@@ -199,6 +227,9 @@ class Level:
             del lines[waiting.size]
             if not lines:
                 del self.lines[key]
+                self._kept[waiting.keeps_to] -= 1
+                if not self._kept[waiting.keeps_to]:
+                    del self._kept[waiting.keeps_to]
         self._turns.went(waiting.task.tenant, waiting.task.type, spent)
 
     def turn(self, tenant: str) -> float:
@@ -212,15 +243,16 @@ class Level:
             grown: by tenant, the factor of its weight's growth.
         """
         kinds: dict[str, set[str]] = {}
+        found: list[Line] = []
         for (kind, _), lines in self.lines.items():
             for line in lines.values():
-                for waiting in line.waiting():
-                    if waiting.task.tenant in grown:
-                        kinds.setdefault(waiting.task.tenant, set()).add(kind)
+                if tenants := line.those_of(grown):
+                    for tenant in tenants:
+                        kinds.setdefault(tenant, set()).add(kind)
+                    found.append(line)
         self._turns.reweigh(grown, kinds)
-        for lines in self.lines.values():
-            for line in lines.values():
-                line.reorder()
+        for line in found:
+            line.reorder(grown)
 
     def backlog(self, tenant: str) -> int:
         """Return how many tasks of a tenant wait."""

@@ -71,10 +71,10 @@ class Healths:
         factor = health.factor(now)
         if factor != self._accounts.factor(name):
             self._accounts.set_factor(name, factor, now)
-            self._matching.freed(name, is_refund=True)  # resources that sleep for ever may have room now
+            self._matching.lineups.freed(name, is_refund=True)  # resources that sleep for ever may have room now
             self._on_changed()
-        if health.closed_until != self._matching.closed_until(name):
-            self._matching.close(name, health.closed_until)
+        if health.closed_until != self._matching.lineups.closed_until(name):
+            self._matching.lineups.close(name, health.closed_until)
             self._on_changed()
 
     def closed(self, now: float) -> dict[str, str]:

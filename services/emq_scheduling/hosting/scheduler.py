@@ -185,7 +185,7 @@ class Scheduler:
                     self._drop(waiting, exc)
         self.healths.look(now)
         self.estimates.apply(self.matching.costing)
-        self.matching.look_again(now)
+        self.matching.lineups.look_again(now)
         self._soon()
 
     def waiting(self, task_type: str) -> int:
@@ -276,7 +276,7 @@ class Scheduler:
     def _undo(self, placement: Placement) -> None:
         self._left(placement.resource)
         placement.charge.undo(self._clock.now())
-        self.matching.freed(placement.resource, is_refund=True)
+        self.matching.lineups.freed(placement.resource, is_refund=True)
 
     async def _run(self, task: Task, placement: Placement, performer: Performer) -> object:
         resource = self.pool.resources.get(placement.resource)
@@ -306,7 +306,7 @@ class Scheduler:
         if actual and outcome == "done":
             self.estimates.ended(task.type, placement.resource, task.costs, actual)
         self.healths.note(task.type, placement, failure, now)
-        self.matching.freed(placement.resource, is_refund=bool(actual))
+        self.matching.lineups.freed(placement.resource, is_refund=bool(actual))
         self._soon()
         await self._on_ended(Ended(task, placement, at, outcome, error, actual, result))
         if failure is not None:

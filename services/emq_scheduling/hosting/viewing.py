@@ -137,7 +137,7 @@ class Viewer:
     def _resources(self, now: float) -> dict[str, ResourceView]:
         scheduler, pool = self._scheduler, self._scheduler.pool
         used, amounts = scheduler.accounts.used_lately(now), scheduler.accounts.amounts(now)
-        healths, until = scheduler.healths, scheduler.matching.closed_until
+        healths, until = scheduler.healths, scheduler.matching.lineups.closed_until
         closed, slowed = healths.closed(now), healths.slowed(now)
         below: dict[str, list[str]] = defaultdict(list)
         for name in pool.resources:

@@ -68,7 +68,7 @@ class Account:
         self.paused = False
         self.changes_at = math.inf
         self._kinds: dict[Key, Kind | None] = {}  # of `_known`
-        self._known: dict[Key, Meter] = {}  # also those of limits that are gone, in case they come back
+        self._known: dict[Key, Meter] = {}  # also those of limits that are gone, whose use counts if they come back
         self._amounts: dict[Key, float] = {}
         self._ran = 1.0  # number of its tasks in flight when its factor fell below 1
         self._table: Timetable | None = None
@@ -87,8 +87,14 @@ class Account:
             key = (limit.name, limit.per)
             meter = self.meters[key] = self._meter_of(limit, limit.zone or zone, now)
             meter.set_amount(amounts[key], now)
+        self._known = {key: meter for key, meter in self._known.items() if key in self._amounts or meter.used(now) > 0}
+        self._kinds = {key: self._kinds[key] for key in self._known}
         self.changes_at = self.changes_after(now)
         self.set_factor(self.factor, now)
+
+    def counts(self, now: float) -> bool:
+        """Return whether any use still counts, also of limits that are gone."""
+        return any(meter.used(now) > 0 for meter in self._known.values())
 
     def _meter_of(self, limit: Limit, zone: str, now: float) -> Meter:
         """Return the meter of a limit; one that counts in another way than before begins with the use of the former."""
@@ -211,32 +217,33 @@ class Path:
         ids: the identities of these meters.
         periods, in_flight: those of limits with periods, and those in flight.
         paused: whether one of them is paused, or has the factor 0.
-        changes_at: when a calendar changes one of their limits next.
+        changes_at: when a calendar changes one of their limits next; minus infinity if they may have changed.
+        line: the names of the accounts.
     """
 
-    __slots__ = ("accounts", "changes_at", "entries", "ids", "in_flight", "paused", "periods")
+    __slots__ = ("accounts", "changes_at", "entries", "ids", "in_flight", "line", "paused", "periods")
 
     def __init__(self, accounts: list[Account]) -> None:
         self.accounts = accounts
+        self.line = [account.name for account in accounts]
         self.entries: tuple[Entry, ...] = ()
         self.ids: frozenset[int] = frozenset()
         self.periods: tuple[Entry, ...] = ()
         self.in_flight: tuple[tuple[InFlightMeter, str], ...] = ()
         self.paused = False
-        self.changes_at = math.inf
-        self.refresh()
+        self.changes_at = -math.inf
 
-    def refresh(self) -> None:
-        """Take over changed meters of the accounts."""
+    def forget(self) -> None:
+        """The meters of the accounts have changed: take them over at the next `turn`."""
+        self.changes_at = -math.inf
+
+    def turn(self, now: float) -> None:
+        """Let calendars change the limits, if it is time, and take over changed meters."""
+        for account in self.accounts:
+            account.turn(now)
         self.entries = tuple(entry for account in self.accounts for entry in account.entries())
         self.ids = frozenset(id(meter) for meter, _ in self.entries)
         self.periods = tuple(entry for entry in self.entries if not isinstance(entry[0], InFlightMeter))
         self.in_flight = tuple((meter, name) for meter, name in self.entries if isinstance(meter, InFlightMeter))
         self.paused = any(account.paused or account.factor <= 0 for account in self.accounts)
         self.changes_at = min(account.changes_at for account in self.accounts)
-
-    def turn(self, now: float) -> None:
-        """Let calendars change the limits, if it is time."""
-        for account in self.accounts:
-            account.turn(now)
-        self.refresh()

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from emq.runtime.inputs import shown
 from emq_scheduling.limits import ahead
-from emq_scheduling.limits.account import GATE, PROBE_FACTOR, Account, Entry, Path
-from emq_scheduling.limits.limits import InFlightMeter, Meter
+from emq_scheduling.limits.account import PROBE_FACTOR, Account, Entry, Path
+from emq_scheduling.limits.charge import Charge
+from emq_scheduling.limits.limits import Meter
 from emq_scheduling.model import DEFAULT_COST, Costs, Period, Pool
 
 __all__ = ["PROBE_FACTOR", "Accounts", "Charge", "First"]
@@ -37,104 +38,6 @@ class First(NamedTuple):
     ends_at: float = math.inf
 
 
-class Charge:
-    """The charges of a task. End it, once; until then its units in flight are held.
-
-    Attributes:
-        resource: where it runs.
-        ends_at: when it will probably end; infinity if nobody knows.
-    """
-
-    __slots__ = ("_accounts", "_charged_at", "_entries", "_in_flight", "_units", "ends_at", "resource")
-
-    def __init__(self, accounts: Accounts, path: Path, units: list[float], now: float, ends_at: float) -> None:
-        self._accounts = accounts
-        self._entries = path.entries
-        self._in_flight = path.in_flight
-        self._units = units
-        self._charged_at = now
-        self.resource = path.accounts[0].name
-        self.ends_at = ends_at
-        for meter, _ in path.in_flight:
-            meter.holders[self] = None
-
-    def tell(self, limit: str, left: float, reset_s: float, now: float, per: Period | None, of: str | None) -> None:
-        """Take over what the provider says is left of a limit that counts the task; see `Accounts.tell`."""
-        self._accounts.tell(self.resource, limit, left, reset_s, now, per, of, self._charged_at)
-
-    def units_of(self, meter: Meter) -> float:
-        """Return the charge to a meter."""
-        found = (units for (each, _), units in zip(self._entries, self._units, strict=True) if each is meter)
-        return next(found, 0.0)
-
-    def settle(self, actual: Costs, now: float) -> None:
-        """Charge the real use of the task instead of its estimate.
-
-        A difference above the estimate is charged now, even above the limits, as debt; one below is given back to the
-        period in which the task started. May be called again with later figures.
-
-        Args:
-            actual: units by limit name, in all; limits without a name keep their charge. A negative figure counts as 0;
-                one that is not finite is ignored.
-        """
-        for index, (meter, name) in enumerate(self._entries):
-            if name not in actual or not math.isfinite(actual[name]):
-                continue
-            units = max(0.0, actual[name])
-            more = units - self._units[index]
-            self._units[index] = units
-            if more > 0:
-                meter.owe(more, now)
-            elif more < 0:
-                meter.refund(-more, self._charged_at, now)
-
-    def end(self, now: float, actual: Costs | None = None) -> None:
-        """Give back the task's units in flight, and settle it if `actual` is given. A second call does nothing."""
-        if not self._accounts._forget(self):
-            return
-        if actual:
-            self.settle(actual, now)
-        for meter, _ in self._in_flight:
-            meter.refund(self.units_of(meter), self._charged_at, now)
-            meter.holders.pop(self, None)
-
-    def undo(self, now: float) -> None:
-        """Give back everything: the task did not start. After `end` or `undo` this does nothing."""
-        if not self._accounts._forget(self):
-            return
-        for (meter, _), units in zip(self._entries, self._units, strict=True):
-            meter.refund(units, self._charged_at, now)
-        for each, _ in self._in_flight:
-            each.holders.pop(self, None)
-
-    def rebind(self, path: Path, now: float) -> None:
-        """Hold the units in flight under changed limits: under new ones, too, and no longer under those that are gone.
-
-        Limits with periods that are new to the task do not count it: it started before them.
-        """
-        if self._in_flight == path.in_flight:
-            return
-        costs = {name: units for (_, name), units in zip(self._entries, self._units, strict=True)}
-        held = {id(meter) for meter, _ in self._in_flight}
-        in_flight = tuple((meter, name) for meter, name in path.in_flight if name != GATE or id(meter) in held)
-        for meter, _ in self._in_flight:
-            meter.refund(self.units_of(meter), self._charged_at, now)  # it may limit others still, as a former parent
-            meter.holders.pop(self, None)
-        kept = [
-            (entry, units)
-            for entry, units in zip(self._entries, self._units, strict=True)
-            if not isinstance(entry[0], InFlightMeter)
-        ]
-        for meter, name in in_flight:
-            units = costs.get(name, DEFAULT_COST)
-            meter.owe(units, now)
-            meter.holders[self] = None
-            kept.append(((meter, name), units))
-        self._in_flight = in_flight
-        self._entries = tuple(entry for entry, _ in kept)
-        self._units = [units for _, units in kept]
-
-
 class Accounts:
     """The use of all resources of a pool. It starts empty.
 
@@ -142,14 +45,21 @@ class Accounts:
         pool: has passed `emq_scheduling.pools.rules.check`.
         saves: True if `emq_scheduling.limits.usage` saves the counts: limits per minute, hour and day then allow only
             saved starts.
+
+    Attributes:
+        changed: names of the resources that the last `follow` found new, different or gone; at first all.
+        moved: those of new resources, and of those with other parents above them.
     """
 
     def __init__(self, pool: Pool, now: float, *, saves: bool = False) -> None:
         self._accounts: dict[str, Account] = {}
-        self._former: dict[str, Account] = {}  # of resources that are gone, in case they come back
+        self._former: dict[str, Account] = {}  # of resources that are gone, whose use still counts if they come back
+        self._pool = Pool(pool.name)
+        self.changed: Set[str] = frozenset()
+        self.moved: Set[str] = frozenset()
         self._saves = saves
         self._paths: dict[str, Path] = {}
-        self._below: dict[str, list[Path]] = {}  # the paths that a resource is part of
+        self._below: dict[str, dict[str, Path]] = {}  # by resource, the paths that it is part of
         self._open: dict[Charge, None] = {}
         self._begins_at = -math.inf
         self.follow(pool, now)
@@ -160,24 +70,47 @@ class Accounts:
 
     def follow(self, pool: Pool, now: float) -> None:
         """Take over a changed pool. Lower amounts count at once; units used and in flight are kept."""
-        accounts: dict[str, Account] = {}
-        for name, resource in pool.resources.items():
-            account = accounts[name] = self._accounts.get(name) or self._former.pop(name, None) or Account(name)
+        before, self._pool = self._pool, pool
+        gone = self._accounts.keys() - pool.resources.keys()
+        was = before.resources.get
+        self.changed = gone | {name for name, resource in pool.resources.items() if was(name) != resource}
+        if before.calendars != pool.calendars:
+            self.changed |= {name for name, resource in pool.resources.items() if resource.calendar is not None}
+        for name in gone:
+            account = self._former[name] = self._accounts.pop(name)
+            account.set_factor(1.0, now)
+        for name in self.changed - gone:
+            account = self._accounts.get(name) or self._former.pop(name, None) or Account(name)
+            self._accounts[name] = account
+            resource = pool.resources[name]
             account.follow(resource, None if resource.calendar is None else pool.calendars[resource.calendar], now)
             if self._saves:
                 account.save()
-        for name in self._accounts.keys() - accounts.keys():
-            self._former[name] = self._accounts[name]
-            self._former[name].set_factor(1.0, now)
-        self._accounts = accounts
-        self._paths = {name: Path([accounts[each] for each in pool.line(name)]) for name in accounts}
-        self._below = {name: [] for name in accounts}
-        for path in self._paths.values():
-            for account in path.accounts:
-                self._below[account.name].append(path)
+        self._accounts = {name: self._accounts[name] for name in pool.resources}
+        self._former = {name: account for name, account in self._former.items() if account.counts(now)}
+        self._follow_paths(gone)
         for charge in self._open:
             if charge.resource in self._paths:
-                charge.rebind(self._paths[charge.resource], now)
+                charge.rebind(self._path(charge.resource, now), now)
+
+    def _follow_paths(self, gone: Set[str]) -> None:
+        """Make the paths of the resources that have moved again; let others below changed ones follow when needed."""
+        pool, paths = self._pool, self._paths
+        heads = {name for name in self.changed - gone if name not in paths or paths[name].line != pool.line(name)}
+        self.moved = {name for head in heads for name in (head, *self._below.get(head, ()))} - gone
+        for name in self.moved | gone:
+            if (path := paths.pop(name, None)) is not None:
+                for each in path.line:
+                    self._below[each].pop(name, None)
+        for name in gone:
+            del self._below[name]
+        for name in self.moved:
+            path = paths[name] = Path([self._accounts[each] for each in pool.line(name)])
+            for each in path.line:
+                self._below.setdefault(each, {})[name] = path
+        for name in self.changed - gone:
+            for path in self._below[name].values():
+                path.forget()
 
     def fits(self, resource: str, costs: Costs, now: float) -> bool:
         """Return True if a task with these costs may start on the resource now.
@@ -220,6 +153,16 @@ class Accounts:
         self._open[made] = None
         return made
 
+    def last_to_fit(self, resource: str, costs: Costs, now: float) -> str | None:
+        """Return the resource or the parent that has room for a task last; None if all have room now."""
+        found, latest = None, math.nextafter(now, math.inf)
+        for account in self._path(resource, now).accounts:
+            entries = account.entries()
+            at = max((meter.next_at(costs.get(name, DEFAULT_COST), now) for meter, name in entries), default=now)
+            if at >= latest:
+                found, latest = account.name, at
+        return found
+
     def next_at(self, resource: str, costs: Costs, now: float) -> float:
         """Return the earliest time from `now` on at which the task fits if nothing else is charged until then.
 
@@ -242,7 +185,7 @@ class Accounts:
         path = self._path(resource, now)
         if path.paused:
             return math.inf
-        others = self._paths[first.resource].ids if first else NO_METERS
+        others = self._path(first.resource, now).ids if first else NO_METERS
         found = self._earliest(path, path.periods, costs, now, first.costs if first else {}, others)
         return max(found, self._in_flight_at(path, costs, now, first))
 
@@ -250,13 +193,13 @@ class Accounts:
         """Return when a task will probably fit under the limits in flight alone; arguments as for `expected_at`."""
         return self._in_flight_at(self._path(resource, now), costs, now, first)
 
-    def holds_in_flight(self, first: First, other: str) -> bool:
+    def holds_in_flight(self, first: First, other: str, now: float) -> bool:
         """Return whether a task is counted by a limit in flight that limits another resource, too."""
-        shared, in_flight = self._paths[other].ids, self._paths[first.resource].in_flight
+        shared, in_flight = self._path(other, now).ids, self._path(first.resource, now).in_flight
         return any(id(meter) in shared and first.costs.get(name, DEFAULT_COST) > 0 for meter, name in in_flight)
 
     def _in_flight_at(self, path: Path, costs: Costs, now: float, first: First | None) -> float:
-        found, others = now, self._paths[first.resource].ids if first else NO_METERS
+        found, others = now, self._path(first.resource, now).ids if first else NO_METERS
         for meter, name in path.in_flight:
             other = first.costs.get(name, DEFAULT_COST) if first and id(meter) in others else 0.0
             ends_at = first.ends_at if first else math.inf
@@ -305,7 +248,7 @@ class Accounts:
         found = {resource: None}
         for account in self._paths[resource].accounts:
             if account.meters or account.name == resource:
-                found.update(dict.fromkeys(path.accounts[0].name for path in self._below[account.name]))
+                found.update(dict.fromkeys(self._below[account.name]))
         return list(found)
 
     def set_factor(self, resource: str, factor: float, now: float) -> None:
@@ -320,12 +263,11 @@ class Accounts:
         """
         account, below = self._accounts[resource], self._below[resource]
         account.turn(now)
-        names = {path.accounts[0].name for path in below}
         is_first = account.factor >= 1 > factor and not account.is_counted
-        in_flight = sum(charge.resource in names for charge in self._open) if is_first else 0
+        in_flight = sum(charge.resource in below for charge in self._open) if is_first else 0
         account.set_factor(factor, now, in_flight)
-        for path in below:
-            path.refresh()
+        for path in below.values():
+            path.forget()
 
     def tell(
         self,
@@ -363,8 +305,8 @@ class Accounts:
             what = f"{resource!r} has {'several limits' if keys else 'no limit'} that it may mean"
             raise ValueError(f"left of {shown(limit)}: {what} ({known}); name per and of")
         if account.tell(keys[0], left, reset_s, now, since):
-            for path in self._below[account.name]:
-                path.refresh()
+            for path in self._below[account.name].values():
+                path.forget()
 
     def factor(self, resource: str) -> float:
         """Return the factor of the resource itself."""

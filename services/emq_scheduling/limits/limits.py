@@ -25,7 +25,12 @@ once.
 
 from __future__ import annotations
 
+import bisect
+import heapq
+import itertools
 import math
+import operator
+from collections.abc import Iterator
 from typing import Protocol, Self
 
 from emq_scheduling.limits.buckets import BucketMeter
@@ -52,6 +57,9 @@ CELLS = {"second": 64, "minute": 60, "hour": 60, "day": 60}
 """Parts into which a rolling period is cut. It counts one more, since a period that begins within one touches that."""
 
 
+_numbers = itertools.count()
+
+
 class Holder(Protocol):
     """A task in flight.
 
@@ -66,19 +74,33 @@ class Holder(Protocol):
 
 
 class InFlightMeter(Meter):
-    """Counts the units that are held now. `refund` is their end.
+    """Counts the units that are held now. `refund` is their end."""
 
-    Attributes:
-        holders: the tasks that hold them.
-    """
-
-    __slots__ = ("_factor", "_used", "holders")
+    __slots__ = ("_ends", "_factor", "_numbers", "_used")
 
     def __init__(self, amount: float) -> None:
         super().__init__(amount)
         self._used = 0.0
         self._factor = 1.0
-        self.holders: dict[Holder, None] = {}
+        self._numbers: dict[Holder, int] = {}  # the tasks that hold the units
+        self._ends: list[tuple[float, int, Holder]] = []  # by their expected ends
+
+    def hold(self, holder: Holder) -> None:
+        """A task holds units of those that are counted."""
+        number = self._numbers[holder] = next(_numbers)
+        bisect.insort(self._ends, (holder.ends_at, number, holder))
+
+    def release(self, holder: Holder) -> None:
+        """A task holds none any more."""
+        number = self._numbers.pop(holder, None)
+        if number is not None:
+            del self._ends[bisect.bisect_left(self._ends, (holder.ends_at, number))]
+
+    def _in_order(self, now: float) -> Iterator[tuple[float, Holder | None]]:
+        """Yield the tasks with the times at which they probably end, the first first."""
+        middle = bisect.bisect_left(self._ends, (now,))
+        late = ((2 * now - at, each) for at, _, each in reversed(self._ends[:middle]))
+        return heapq.merge(late, ((at, each) for at, _, each in self._ends[middle:]), key=operator.itemgetter(0))
 
     def set_factor(self, factor: float) -> None:
         """Allow only this part of the amount in flight, 0 to 1; one task in any case, unless 0."""
@@ -124,18 +146,18 @@ class InFlightMeter(Meter):
         left = self.amount * min(1.0, self._factor) + self.slack - self._used - after
         if units <= left or self._used + after <= 0:
             return now
-        ends = [(max(each.ends_at, 2 * now - each.ends_at), each.units_of(self)) for each in self.holders]
-        ends.append((after_ends_at, after))
-        ends.sort()
-        for at, held in ends:
-            left += held
+        latest = now
+        for at, each in heapq.merge(self._in_order(now), [(after_ends_at, None)], key=operator.itemgetter(0)):
+            left += after if each is None else each.units_of(self)
+            latest = at
             if units <= left:
-                return at
-        return ends[-1][0]
+                break
+        return latest
 
     def copy(self) -> Self:
         made = type(self)(self.amount)
-        made._used, made._factor, made.holders = self._used, self._factor, self.holders
+        made._used, made._factor = self._used, self._factor
+        made._numbers, made._ends = self._numbers, self._ends
         return made
 
 

@@ -114,7 +114,7 @@ def test_a_resource_does_not_sleep_on_for_a_task_that_has_started_elsewhere() ->
     limits = (Limit("tokens", 100, "minute"),)
     resources = {name: Resource(limits=limits, takes={"job": {}}) for name in ("a", "b")}
     bench = Bench(Pool("p", resources=resources, types={"job": TaskType()}), 1020.0)
-    bench.matching.close("b", 1030.0)
+    bench.matching.lineups.close("b", 1030.0)
     bench.add("job", 1, costs={"tokens": 50.0})
     assert [start.resource for start in bench.run()] == ["a"]
     bench.now = 1025.0
@@ -143,7 +143,7 @@ def test_resources_with_mixed_costs_idle_no_longer_than_a_tenth_of_a_second(seed
                 own = {"tokens": rng.choice([1.0, 5.0, 20.0, 90.0])} if rng.random() < 0.5 else None
                 bench.add(rng.choice(list(types)), costs=own)
         if bench.now >= looks_at:
-            bench.matching.look_again(bench.now)
+            bench.matching.lineups.look_again(bench.now)
             looks_at += 1.0
         for start in bench.run():
             counts[None if start.waiting.costs is None else start.costs["tokens"]] += 1

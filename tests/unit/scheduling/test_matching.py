@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from emq_scheduling.choice.matching import Start
+from emq_scheduling.choice.order import Gate
 from emq_scheduling.choice.spreads import RELEASE
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.model import Limit, Pool, Resource, TaskType, Tenant
@@ -272,7 +273,7 @@ def test_tasks_of_a_key_keep_to_their_resource_but_not_for_long() -> None:
     assert [(at, start.resource == own) for at, start in starts if at < 1001.0] == [(1000.0, True)]
     assert len(starts) == 3, "the third goes elsewhere after a second"
     bench.until(1002.0)
-    bench.matching.close(own, math.inf)
+    bench.matching.lineups.close(own, math.inf)
     bench.add("t", key="k")
     assert [start.resource != own for start in bench.run()] == [True]
 
@@ -280,7 +281,7 @@ def test_tasks_of_a_key_keep_to_their_resource_but_not_for_long() -> None:
 def test_a_closed_resource_starts_nothing_and_owes_nothing_later() -> None:
     resources = {"a": limited(10, "t"), "b": limited(10, "t")}
     bench = Bench(Pool("p", resources=resources, types={"t": TaskType()}))
-    bench.matching.close("a", 1005.0)
+    bench.matching.lineups.close("a", 1005.0)
     bench.add("t", 50)
     assert {start.resource for _, start in bench.until(1004.99)} == {"b"}
     bench.add("t", 100)
@@ -377,11 +378,18 @@ def _check_nothing_idle(bench: Bench) -> None:
                 wants = [sleep.costs for other, sleep in matching._seats[name].asleep.items() if other < number]
                 if wants or not bench.keeping.fits(name, costs, bench.now, number):
                     continue
-                assert not bench.accounts.fits(name, costs, bench.now) or matching._seats[name].asleep, (
-                    kind,
-                    name,
-                    bench.now,
-                )
+                seat = matching._seats[name]
+                gate = seat.spots[number][0] if number in seat.spots else None
+                if not (isinstance(gate, Gate) and gate.is_shut):
+                    assert not bench.accounts.fits(name, costs, bench.now) or seat.asleep, (kind, name, bench.now)
+                    continue
+                tried = [each.asleep[number] for each in gate.seats(99) if number in each.asleep]
+                lacked = [sleep for sleep in tried if sleep.gate == (gate, gate.opened)]
+                if lacked and all(sleep.node is not None and not sleep.kept for sleep in lacked):
+                    head_there = level.next_for(seat.types, name)
+                    assert head_there is not None
+                    own = matching.costing.of(head_there, name)
+                    assert not bench.accounts.fits(name, own, bench.now), (kind, name, bench.now)
 
 
 def _check_limits(pool: Pool, starts: list[tuple[float, Start]]) -> None:
@@ -493,7 +501,7 @@ def test_memory_does_not_grow_with_what_starts_and_leaves_while_a_resource_sleep
         bench.end(start)
         bench.matching.remove(bench.add("p")[0])
         running += bench.run()
-    assert len(bench.matching._timers) < 10
+    assert len(bench.matching.lineups._timers) < 10
     level = bench.matching.window.level(1)
     assert level is not None
     assert len(level.lines["p", None][None]._tasks[""]) < 200

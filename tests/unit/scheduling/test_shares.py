@@ -196,7 +196,7 @@ def test_tasks_without_room_for_long_do_not_keep_others_waiting_later() -> None:
     tenants = {"a": Tenant(1.0), "b": Tenant(1.0)}
     sizes: dict[str, Sizes] = {"a": lambda _: 1.0, "b": lambda _: 1.0}
     backlogs = Backlogs(pool_of(resources, tenants, "x", "y"), sizes, {"a": "x", "b": "y"})
-    backlogs.bench.matching.close("r2", 1120.0)
+    backlogs.bench.matching.lineups.close("r2", 1120.0)
     backlogs.run(112.0)
     assert backlogs.shares(1100.0, {"tokens": 100}) == {"a": 1.0, "b": 0.0}
     assert backlogs.shares(1121.0, {"tokens": 100})["a"] >= 0.35, "b was closed out for 100 s, and makes up for 2 s"

@@ -61,7 +61,7 @@ class Beside:
         units = self._real if is_batch and self._real is not None else start.costs["n"]
         self.starts.append((bench.now, units))
         start.charge.end(bench.now, {"n": units})
-        bench.matching.freed(start.resource, is_refund=units < start.costs["n"])
+        bench.matching.lineups.freed(start.resource, is_refund=units < start.costs["n"])
         if is_batch:
             bench.add("batch")
         else:

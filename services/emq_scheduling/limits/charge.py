@@ -1,0 +1,111 @@
+"""The charges of one task to all limits that count it; see `emq_scheduling.limits.accounts`."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from emq_scheduling.limits.account import GATE, Path
+from emq_scheduling.limits.limits import InFlightMeter, Meter
+from emq_scheduling.model import DEFAULT_COST, Costs, Period
+
+if TYPE_CHECKING:
+    from emq_scheduling.limits.accounts import Accounts
+
+
+class Charge:
+    """The charges of a task. End it, once; until then its units in flight are held.
+
+    Attributes:
+        resource: where it runs.
+        ends_at: when it will probably end; infinity if nobody knows.
+    """
+
+    __slots__ = ("_accounts", "_charged_at", "_entries", "_in_flight", "_units", "ends_at", "resource")
+
+    def __init__(self, accounts: Accounts, path: Path, units: list[float], now: float, ends_at: float) -> None:
+        self._accounts = accounts
+        self._entries = path.entries
+        self._in_flight = path.in_flight
+        self._units = units
+        self._charged_at = now
+        self.resource = path.accounts[0].name
+        self.ends_at = ends_at
+        for meter, _ in path.in_flight:
+            meter.hold(self)
+
+    def tell(self, limit: str, left: float, reset_s: float, now: float, per: Period | None, of: str | None) -> None:
+        """Take over what the provider says is left of a limit that counts the task; see `Accounts.tell`."""
+        self._accounts.tell(self.resource, limit, left, reset_s, now, per, of, self._charged_at)
+
+    def units_of(self, meter: Meter) -> float:
+        """Return the charge to a meter."""
+        found = (units for (each, _), units in zip(self._entries, self._units, strict=True) if each is meter)
+        return next(found, 0.0)
+
+    def settle(self, actual: Costs, now: float) -> None:
+        """Charge the real use of the task instead of its estimate.
+
+        A difference above the estimate is charged now, even above the limits, as debt; one below is given back to the
+        period in which the task started. May be called again with later figures.
+
+        Args:
+            actual: units by limit name, in all; limits without a name keep their charge. A negative figure counts as 0;
+                one that is not finite is ignored.
+        """
+        for index, (meter, name) in enumerate(self._entries):
+            if name not in actual or not math.isfinite(actual[name]):
+                continue
+            units = max(0.0, actual[name])
+            more = units - self._units[index]
+            self._units[index] = units
+            if more > 0:
+                meter.owe(more, now)
+            elif more < 0:
+                meter.refund(-more, self._charged_at, now)
+
+    def end(self, now: float, actual: Costs | None = None) -> None:
+        """Give back the task's units in flight, and settle it if `actual` is given. A second call does nothing."""
+        if not self._accounts._forget(self):
+            return
+        if actual:
+            self.settle(actual, now)
+        for meter, _ in self._in_flight:
+            meter.refund(self.units_of(meter), self._charged_at, now)
+            meter.release(self)
+
+    def undo(self, now: float) -> None:
+        """Give back everything: the task did not start. After `end` or `undo` this does nothing."""
+        if not self._accounts._forget(self):
+            return
+        for (meter, _), units in zip(self._entries, self._units, strict=True):
+            meter.refund(units, self._charged_at, now)
+        for each, _ in self._in_flight:
+            each.release(self)
+
+    def rebind(self, path: Path, now: float) -> None:
+        """Hold the units in flight under changed limits: under new ones, too, and no longer under those that are gone.
+
+        Limits with periods that are new to the task do not count it: it started before them.
+        """
+        if self._in_flight == path.in_flight:
+            return
+        costs = {name: units for (_, name), units in zip(self._entries, self._units, strict=True)}
+        held = {id(meter) for meter, _ in self._in_flight}
+        in_flight = tuple((meter, name) for meter, name in path.in_flight if name != GATE or id(meter) in held)
+        for meter, _ in self._in_flight:
+            meter.refund(self.units_of(meter), self._charged_at, now)  # it may limit others still, as a former parent
+            meter.release(self)
+        kept = [
+            (entry, units)
+            for entry, units in zip(self._entries, self._units, strict=True)
+            if not isinstance(entry[0], InFlightMeter)
+        ]
+        for meter, name in in_flight:
+            units = costs.get(name, DEFAULT_COST)
+            meter.owe(units, now)
+            meter.hold(self)
+            kept.append(((meter, name), units))
+        self._in_flight = in_flight
+        self._entries = tuple(entry for entry, _ in kept)
+        self._units = [units for _, units in kept]
