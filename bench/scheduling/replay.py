@@ -89,7 +89,7 @@ class Replay:
         random_ = random.Random(seed)
         self._pool, self._at, self._now = pool, at, at
         self._accounts = Accounts(pool, at)
-        self._matching = Matching(pool, Keeping(pool, self._accounts, at), random_)
+        self._matching = Matching(pool, Keeping(pool, self._accounts, at))
         self._sources = {
             kind: _Source(pool, kind, waiting.get(kind, 0), arrivals.get(kind, 0.0), at, random_) for kind in pool.types
         }
@@ -140,4 +140,4 @@ class Replay:
         while self._ends and self._ends[0][0] <= self._now:
             _, _, resource, charge = heapq.heappop(self._ends)
             charge.end(self._now)
-            self._matching.freed(resource, is_refund=False)
+            self._matching.lineups.freed(resource, is_refund=False)

@@ -3,14 +3,15 @@
 `--flood`: waits of an urgent type with and without a flood of another. `--failure`: a quarter of the resources fail and
 return. `--tenants`: 200 tenants with weights from 1 to 10 on one resource. `--costs`: tenants whose tasks cost 1 to
 3,000 units. `--windows`: chats beside a batch under limits of a minute and of an hour. `--many`: the first start while
-tasks of `--many-tenants` tenants wait.
+tasks of `--many-tenants` tenants wait. `--starts`: the CPU of a start and of a change, with up to 10,000 resources, on
+a virtual clock.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from bench.scheduling import backlog, costs, failure, flood, many, tenants, windows
+from bench.scheduling import backlog, costs, failure, flood, many, starts, tenants, windows
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage
 
@@ -33,6 +34,8 @@ async def run(stage: Stage, *, resources: int, seconds: int, rounds: int, **chos
         return await costs.run(stage, seconds=COSTS_S)
     if chosen["windows"]:
         return await windows.run(stage, seconds=WINDOWS_S)
+    if chosen["starts"]:
+        return await starts.run(stage)
     if chosen["many"]:
         sizes = {"tenants": chosen["many_tenants"], "tasks": chosen["many_tasks"]}
         return await many.run(stage, **sizes, seconds=MANY_S)
@@ -50,6 +53,7 @@ BENCHMARK = Benchmark(
         ("tenants", False, "tenants of different weights on one resource"),
         ("costs", False, "tenants of different weights whose tasks cost 1 to 3,000 units"),
         ("windows", False, "chats beside a batch under limits of a minute and of an hour"),
+        ("starts", False, "the CPU of a start and of a change, by the number of resources"),
         ("many", False, "the first start while tasks of very many tenants wait"),
         ("many-tenants", 100_000, "with --many: tenants"),
         ("many-tasks", 1_000_000, "with --many: tasks of all tenants together"),
@@ -68,5 +72,8 @@ BENCHMARK = Benchmark(
         Figure("urgent_p99_s", "<", 1.0),
         Figure("urgent_first_s", "<", 1.0),
         Figure("first_start_s", "<=", 2.0),
+        Figure("start_us_100", "<=", 150),
+        Figure("start_us_10000", "<=", 250),
+        Figure("change_ms", "<=", 20),
     ),
 )
