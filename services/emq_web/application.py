@@ -64,7 +64,7 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
     application.state.sign_ins = Rates(limits.sign_ins_per_s, at_once=limits.sign_ins_at_once)
     application.add_middleware(FastLane, service=service)  # within `Admission`
     application.add_middleware(Admission, service=service, limits=limits)
-    application.add_middleware(Probes, database=service.parts.app.database)  # outside of `Admission`
+    application.add_middleware(Probes, opened=service.parts.app)  # outside of `Admission`
     problems.install(application)
     pages.install(application, service)
     return application

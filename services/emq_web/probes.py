@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from emq.database import Database
+from emq.app import App
 from emq.runtime import errors
 
 LIVE = "/livez"
@@ -28,12 +28,12 @@ class Probes:
 
     Args:
         app: gets all other requests.
-        database: of the service.
+        opened: the app of the service; open while there are requests.
     """
 
-    def __init__(self, app: ASGIApp, database: Database) -> None:
+    def __init__(self, app: ASGIApp, opened: App) -> None:
         self._application = app
-        self._database = database
+        self._app = opened
         self._asking = asyncio.Lock()
         self._until = 0.0
         self._answers = False
@@ -51,7 +51,7 @@ class Probes:
         async with self._asking:
             if time.monotonic() >= self._until:
                 try:
-                    await self._database.run(lambda c: c.execute(sa.select(1)), read_only=True, deadline_s=ANSWER_S)
+                    await self._app.database.run(lambda c: c.execute(sa.select(1)), read_only=True, deadline_s=ANSWER_S)
                     self._answers = True
                 except errors.DatabaseUnavailable:
                     self._answers = False

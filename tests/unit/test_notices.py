@@ -10,9 +10,9 @@ import pytest
 
 from emq.host.statistics import HostStatistics, TroubledTopic
 from emq.observe.snapshots import AgedSnapshot
-from emq_notices import Notice, decode, judging, opening, watching
+from emq_notices import judging, opening, watching
 from emq_notices.judging import DEAD, GONE, STUCK, TROUBLED, Key
-from emq_notices.notice import TOPIC
+from emq_notices.notice import TOPIC, Notice, decode
 from emq_notices.opening import News, Open
 from emq_notices.watching import AFTER, Watching
 from support import push_api
