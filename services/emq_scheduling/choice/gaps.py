@@ -64,5 +64,5 @@ class Gaps:
 
 
 def is_smaller(costs: Costs, other: Costs) -> bool:
-    """Return whether a task costs less of any limit than another one."""
-    return costs is not other and any(costs[name] < cost for name, cost in other.items())
+    """Return whether a task costs less of any limit than another one; nothing of a limit that is gone meanwhile."""
+    return costs is not other and any(costs.get(name, 0.0) < cost for name, cost in other.items())

@@ -120,15 +120,20 @@ class Lineups:
         Args:
             is_refund: it was given back units that it had not used; else only what was in flight.
         """
-        if (seat := self._seats.get(resource)) is not None:
-            self.rouse(seat)  # its health may limit what it runs
-            for node in self._seats.parents[resource]:
-                if is_refund or node in self._seats.in_flight:
-                    self.open(node)
-        else:  # it was taken away, and shared limits with nobody knows whom
+        if resource not in self._seats:  # it was taken away, and shared limits with nobody knows whom
+            for seat in self._seats.values():
+                self.rouse(seat)
             for lineup in self._levels.values():
                 for node in lineup.gates:
                     lineup.open(node)
+            return
+        for node in (resource, *self._seats.parents[resource]):
+            # Health may limit what runs on it and below it, also without a limit in flight.
+            is_held = node in self._seats.in_flight or self._accounts.account(node).gate is not None
+            if node == resource or is_refund or is_held:
+                if (taker := self._seats.get(node)) is not None:  # a parent may take tasks itself
+                    self.rouse(taker)
+                self.open(node)
 
     def close(self, resource: str, until: float) -> None:
         """Start nothing on the resource before that time; a time in the past opens it."""
@@ -179,7 +184,7 @@ class Lineups:
         gate = lineup.gate(node, self._size(node, sleep.costs, standing))
         if seat.spots[lineup.number][0] is not gate:
             gate.put(seat)
-        gate.shut(sleep.looks_at)
+        gate.shut(sleep.looks_at, sleep.costs)
         sleep.gate = (gate, gate.opened)
         self._wake_gate(gate)
 

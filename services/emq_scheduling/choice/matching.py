@@ -26,7 +26,7 @@ from emq_scheduling.choice.costing import Costing
 from emq_scheduling.choice.gaps import GAP_TRIES, Gaps, is_smaller
 from emq_scheduling.choice.keeping import Keeping, Lacking
 from emq_scheduling.choice.lineups import Lineups
-from emq_scheduling.choice.order import Lineup
+from emq_scheduling.choice.order import Gate, Lineup
 from emq_scheduling.choice.seats import Seat, Seats, home_of
 from emq_scheduling.choice.shares import Shares, Spent
 from emq_scheduling.choice.spreads import released_at
@@ -126,9 +126,9 @@ class Matching:
         self._shares.follow(pool, self.costing.per_s)
         if concerned:
             self._shares.forget()
-        self.lineups.follow(before, pool, seats, changed)
         if before.types != pool.types:
-            self._relevel()
+            self._relevel()  # before the resources find their next tasks
+        self.lineups.follow(before, pool, seats, changed)
         if before.tenants != pool.tenants:
             self._reweigh(before)
 
@@ -231,31 +231,41 @@ class Matching:
         for (kind, keeps_to), fresh in self._fresh.pop(lineup.number, {}).items():
             if keeps_to is None:
                 lineup.look(self._seats.groups(kind) if fresh.is_next else ())
-                self._fill_gaps(lineup, kind, fresh, now)
-            elif (seat := self._seats.get(keeps_to)) is not None and lineup.number in seat.spots:
-                seat.spots[lineup.number][0].put(seat)
+                able = self._seats.able(kind)
+                self._looked += GAPS  # in turn, each time others
+                for place in range(self._looked, self._looked + min(GAPS, len(able))):
+                    self._fill_gap(self._seats[able[place % len(able)]], lineup, kind, fresh, now)
+            elif (seat := self._seats.get(keeps_to)) is not None:
+                if lineup.number in seat.spots:
+                    seat.spots[lineup.number][0].put(seat)
+                self._fill_gap(seat, lineup, kind, fresh, now)
 
-    def _fill_gaps(self, lineup: Lineup, kind: str, fresh: _Fresh, now: float) -> None:
-        """Wake resources without room for another task that have room for a new one of the type; not all if many.
+    def _fill_gap(self, seat: Seat, lineup: Lineup, kind: str, fresh: _Fresh, now: float) -> None:
+        """Wake a resource without room for another task that has room for a new one of the type.
 
         The new one is smaller, or the room is kept from the other one and not from this one.
         """
-        able = self._seats.able(kind)
-        self._looked += GAPS  # in turn, each time others
-        for place in range(self._looked, self._looked + min(GAPS, len(able))):
-            seat = self._seats[able[place % len(able)]]
-            asleep = seat.asleep.get(lineup.number)
-            is_kept = fresh.is_quiet and (lineup.is_kept(seat) or (asleep is not None and bool(asleep.kept)))
-            if not seat.is_open or not (is_kept or asleep is not None):
-                continue
-            usual = self.costing.of_type(kind, seat.name)
-            for own in fresh.costs:
-                costs = usual if own is None else {limit: own.get(limit, units) for limit, units in usual.items()}
-                is_less = is_kept or (asleep is not None and is_smaller(costs, asleep.costs))
-                if is_less and self._keeping.fits(seat.name, costs, now, lineup.number):
-                    self._eager.add(seat.name)
-                    lineup.awake.put(seat)
-                    break
+        lacked = self._lacked(seat, lineup)
+        if not seat.is_open or lacked is None:
+            return
+        asleep = seat.asleep.get(lineup.number)
+        is_kept = fresh.is_quiet and (lineup.is_kept(seat) or (asleep is not None and bool(asleep.kept)))
+        usual = self.costing.of_type(kind, seat.name)
+        for own in fresh.costs:
+            costs = usual if own is None else {limit: own.get(limit, units) for limit, units in usual.items()}
+            is_less = is_kept or is_smaller(costs, lacked)
+            if is_less and self._keeping.fits(seat.name, costs, now, lineup.number):
+                self._eager.add(seat.name)
+                lineup.awake.put(seat)
+                return
+
+    def _lacked(self, seat: Seat, lineup: Lineup) -> Costs | None:
+        """Return the costs of the task for which a resource waits for room in a level; None if it waits for none."""
+        spot = seat.spots.get(lineup.number)
+        if spot is not None and isinstance(spot[0], Gate) and spot[0].is_shut:  # maybe without a look of its own
+            return spot[0].costs
+        asleep = seat.asleep.get(lineup.number)
+        return None if asleep is None else asleep.costs
 
     def _next_start(self, seat: Seat, lineup: Lineup, head: Waiting, now: float) -> Start | None:
         """Start the next task of the level on the resource; None if none fits, and it has another queue then."""

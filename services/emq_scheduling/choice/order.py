@@ -22,6 +22,7 @@ from typing import Generic, TypeVar
 from emq_scheduling.choice.seats import Seat
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.choice.window import Level, Order
+from emq_scheduling.model import Costs
 
 STALE = 2
 """Groups whose next task is found again before a start, since their tenants have started others meanwhile. If there
@@ -198,6 +199,7 @@ class Gate(Queue):
     Attributes:
         node: the name of the parent.
         size: what their next tasks have in common.
+        costs: of the task without room that shut it last.
         opened: how often it has been opened: claims that were made before hold no more.
         until: if it is shut: when to look again; infinity if nobody knows.
         timers: the times of its next looks, each once.
@@ -205,15 +207,16 @@ class Gate(Queue):
 
     def __init__(self, lineup: Lineup, node: str, size: Size) -> None:
         super().__init__(lineup)
+        self.costs: Costs = {}
         self.opened = 0
         self.timers: set[float] = set()
         self.node = node
         self.size = size
         self.until = -math.inf
 
-    def shut(self, until: float) -> None:
-        """Look at none of its resources until then; infinity if nobody knows when there is room."""
-        self.is_shut, self.until = True, until
+    def shut(self, until: float, costs: Costs) -> None:
+        """Look at none of its resources until then; infinity if nobody knows when there is room for these costs."""
+        self.is_shut, self.until, self.costs = True, until, costs
         self._lineup.ready.set(self, None)
 
     def open(self) -> None:
