@@ -122,6 +122,7 @@ class Matching:
         seats = self._seats.follow(pool, concerned)
         for seat in seats:
             seat.credits = {kind: seat.credits.get(kind, 0.0) for kind in seat.types if kind in self._parts}
+        self._eager &= self._seats.keys()
         self._claims.follow(pool)
         self._shares.follow(pool, self.costing.per_s)
         if concerned:
@@ -191,6 +192,8 @@ class Matching:
                     seat.turn += 1.0 / seat.weight
             if len(starts) >= most:
                 break
+        else:
+            self._fresh.clear()  # the rest is of levels without tasks
         return starts
 
     def next_at(self, now: float) -> float:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+
 import msgspec
 import pytest
 
+from emq.runtime import errors
+from emq_scheduling.choice.costing import Costing
+from emq_scheduling.choice.matching import Start
 from emq_scheduling.model import Limit, Period, Pool, Resource, TaskType
+from emq_scheduling.pools import rules
 from support.matching_bench import Bench
 
 
@@ -90,3 +97,93 @@ def test_a_small_task_uses_room_below_a_parent_that_a_large_one_waits_for(of_sma
     assert len(bench.run()) == 1
     bench.add("small")
     assert [start.waiting.task.type for start in bench.run()] == ["small"]
+
+
+def test_nothing_is_remembered_of_tasks_and_resources_that_came_and_went() -> None:
+    bench = Bench(Pool("p", resources={"a": resource(None, 5, "t", "u")}, types={"t": TaskType(), "u": TaskType(2)}))
+    [gone] = bench.add("u")
+    bench.matching.remove(gone)
+    bench.add("t")
+    assert len(bench.run()) == 1
+    assert not bench.matching._fresh
+    bench.matching._eager.add("a")  # a call that ended before its turn
+    follow(bench, Pool("p", resources={"b": resource(None, 5, "t")}, types={"t": TaskType()}))
+    assert not bench.matching._eager
+
+
+class Life:
+    """A pool that changes at random, and tasks that come, end and are cancelled meanwhile."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.bench = Bench(Pool("p", types={kind: self.kind() for kind in "tuv"}))
+        self.running: list[Start] = []
+        for _ in range(12):
+            self.change()
+
+    def kind(self) -> TaskType:
+        costs = {"x": float(self.random.randint(0, 3)), "y": float(self.random.randint(0, 2))}
+        return TaskType(self.random.randint(0, 2), costs=costs, duration_s=self.random.choice([0.1, 5.0]))
+
+    def limits(self) -> Iterator[Limit]:
+        for name in "xy":
+            if self.random.random() < 0.6:
+                per = self.random.choice(["second", "in_flight", "minute"])
+                yield Limit(name, self.random.randint(3, 12), per)  # type: ignore[arg-type]
+
+    def change(self) -> None:
+        """Add, change or take away a resource, or change a type."""
+        pool, name = self.bench.pool, f"r{self.random.randrange(7)}"
+        resources, types = dict(pool.resources), dict(pool.types)
+        if self.random.random() < 0.2:
+            types[self.random.choice("tuv")] = self.kind()
+        elif name in resources and self.random.random() < 0.3:
+            del resources[name]
+        else:
+            takes: dict[str, dict[str, float]] = {kind: {} for kind in types if self.random.random() < 0.5}
+            parent = self.random.choice([None, *resources])
+            resources[name] = Resource(parent, tuple(self.limits()), takes, paused=self.random.random() < 0.1)
+        changed = Pool("p", resources=resources, types=types)
+        try:
+            rules.check(changed)
+        except errors.InvalidPool:
+            return
+        follow(self.bench, changed)
+        assert self.bench.matching.costing.per_s == pytest.approx(Costing(changed).per_s)
+
+    def step(self) -> None:
+        bench, what = self.bench, self.random.random()
+        if what < 0.35:
+            own = {"x": float(self.random.randint(0, 3)), "y": self.random.randint(0, 3) / 2} if what < 0.1 else None
+            for waiting in bench.add(self.random.choice("tuv"), self.random.choice([1, 5]), costs=own):
+                if self.random.random() < 0.1:
+                    bench.matching.remove(waiting)
+        elif what < 0.6 and self.running:
+            bench.end(self.running.pop(self.random.randrange(len(self.running))))
+        elif what < 0.8:
+            self.change()
+        else:
+            self.go_on(self.random.choice([0.01, 0.4, 1.1]))
+        self.running += bench.run()
+
+    def go_on(self, seconds: float) -> int:
+        """Let time pass, with the host's look of each second; return how many tasks start."""
+        before, end = len(self.running), self.bench.now + seconds
+        while self.bench.now < end:
+            until = min(end, float(int(self.bench.now) + 1))
+            self.running += [start for _, start in self.bench.until(until)]
+            self.bench.matching.lineups.look_again(self.bench.now)
+            self.running += self.bench.run()
+        return len(self.running) - before
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_after_any_changes_nothing_waits_that_a_look_at_all_resources_would_start(seed: int) -> None:
+    life = Life(seed)
+    for _ in range(12):
+        for _ in range(6):
+            life.step()
+        if not life.go_on(2.2):
+            pool, matching = life.bench.pool, life.bench.matching
+            matching.lineups.follow(pool, pool, list(matching._seats.values()), pool.resources)
+            assert not life.bench.run()
