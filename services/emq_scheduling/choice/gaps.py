@@ -40,9 +40,9 @@ class Gaps:
             the smaller task, or None if none may start now; and whether there are smaller ones at all.
         """
         are_there = False
-        for waiting in self._candidates(seat, level, sleep.costs):
+        for waiting in self._candidates(seat, level, sleep):
             own = self._costing.of(waiting, seat.name)
-            if waiting is sleep.head or not is_smaller(own, sleep.costs):
+            if waiting is sleep.head or not _may_go_before(own, sleep):
                 continue
             are_there = True
             if not self._keeping.fits(seat.name, own, now, self._window.standing(waiting)):
@@ -51,12 +51,12 @@ class Gaps:
                 return waiting, True
         return None, are_there
 
-    def _candidates(self, seat: Seat, level: Level, costs: Costs) -> list[Waiting]:
+    def _candidates(self, seat: Seat, level: Level, sleep: Sleep) -> list[Waiting]:
         """Return some tasks of each line that may have smaller ones, in the order of their tenants' turns."""
         lines = [
             line
             for line, kind in level.lines_for(seat.types, seat.name)
-            if line.size is not None or is_smaller(self._costing.of_type(kind, seat.name), costs)
+            if line.size is not None or _may_go_before(self._costing.of_type(kind, seat.name), sleep)
         ]
         found = [waiting for line in lines for waiting in line.behind(GAP_TRIES)]
         found.sort(key=lambda waiting: (level.turn(waiting.task.tenant), waiting.order))
@@ -66,3 +66,8 @@ class Gaps:
 def is_smaller(costs: Costs, other: Costs) -> bool:
     """Return whether a task costs less of any limit than another one; nothing of a limit that is gone meanwhile."""
     return costs is not other and any(costs.get(name, 0.0) < cost for name, cost in other.items())
+
+
+def _may_go_before(costs: Costs, sleep: Sleep) -> bool:
+    """Return whether a task is smaller, and is not charged to what is kept, as nothing behind the next task is."""
+    return is_smaller(costs, sleep.costs) and not any(costs.get(name, 0.0) > 0 for name in sleep.kept)

@@ -292,7 +292,7 @@ class Matching:
             node = lacking.node
         lacking = lacking._replace(until=max(lacking.until, now + LEAST_S))
         sleep = self._claims.make(seat, number, head, costs, lacking, now)
-        smaller, are_there = (None, False) if sleep.kept else self._gaps.smaller(seat, lineup.level, sleep, now)
+        smaller, are_there = self._gaps.smaller(seat, lineup.level, sleep, now)
         if smaller is not None:
             del seat.asleep[number]
             return self._start(seat, smaller, self.costing.of(smaller, seat.name), now, head)

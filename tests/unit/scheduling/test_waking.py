@@ -187,3 +187,14 @@ def test_after_any_changes_nothing_waits_that_a_look_at_all_resources_would_star
             pool, matching = life.bench.pool, life.bench.matching
             matching.lineups.follow(pool, pool, list(matching._seats.values()), pool.resources)
             assert not life.bench.run()
+
+
+def test_room_that_is_kept_of_one_limit_does_not_hold_back_tasks_that_need_none_of_it() -> None:
+    scarce, free = Limit("scarce", 10, "second"), Limit("free", 100, "in_flight")
+    taker = Resource(limits=(scarce, free), takes={"code": {}, "marketing": {}, "call": {}})
+    kinds = {"code": TaskType(0), "marketing": TaskType(2), "call": TaskType(2, costs={"scarce": 0.0})}
+    bench = Bench(Pool("p", resources={"a": taker}, types=kinds))
+    bench.add("marketing", 20)
+    assert not bench.run(), "room is kept for codes"
+    bench.add("call", 3)
+    assert [start.waiting.task.type for start in bench.run()] == ["call"] * 3
