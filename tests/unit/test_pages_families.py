@@ -47,6 +47,17 @@ async def test_the_list_and_the_page_of_a_family_tell_what_it_gives_and_which_to
     assert "A topic of the family" in (await http.get("/ui/tenants/orders.acme")).text
 
 
+async def test_a_family_that_cannot_be_read_keeps_no_other_from_the_list(api: Api) -> None:
+    for name in ("mail.*", "orders.*", "sms.*"):
+        await api("POST", "/v1/families", {"name": name, "qps": 1}, status=201)
+    broken = "UPDATE emq_families SET body = '{' WHERE name = 'orders.*'"
+    await api.app.database.run(lambda c: c.exec_driver_sql(broken))
+    page = text_of((await (await signed_in(api, api.admin)).get("/ui/families")).text)
+    assert "mail.* active 1/s" in page
+    assert "orders.* family 'orders.*' cannot be read from the catalog" in page
+    assert "sms.* active 1/s" in page
+
+
 async def test_families_and_their_topics_come_page_by_page(api: Api) -> None:
     for i in range(family_pages.ROWS + 1):
         await api("POST", "/v1/families", {"name": f"f{i:02}.*", "qps": 1}, status=201)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from emq.topics.family_rows import Stored
+from emq.runtime import errors
+from emq.topics.family_rows import AllFamilies, Stored
 from emq.topics.model import State, Topic
 from emq_web import family_desk
 from emq_web.family_desk import FamilyDesk
@@ -27,10 +28,12 @@ class FamilyRow(NamedTuple):
     """A family in the list.
 
     Attributes:
+        stored: why it cannot be read, for one that a newer version has written.
         in_trouble: number of its topics that hosts name as in trouble.
     """
 
-    stored: Stored
+    name: str
+    stored: Stored | str
     in_trouble: int
 
 
@@ -50,12 +53,27 @@ class TopicRow(NamedTuple):
 @router.get("/families")
 async def families(screen: AdminView, after: str = "") -> Response:
     there = await screen.service.parts.app.catalog.families.all()
-    of_pools = await pool_pages.pools_of(screen, [there[name].family.topic for name in there])
-    names = [name for name in there if name > after and name not in of_pools]
-    causes = await _causes(screen)
-    rows = [FamilyRow(there[name], sum(topic.startswith(name[:-1]) for topic in causes)) for name in names[:ROWS]]
-    more = names[ROWS - 1] if len(names) > ROWS else ""
-    return screen.answer_either("families", rows=rows, after=after, next=more)
+    names, causes, rows = [name for name in there if name > after], await _causes(screen), list[FamilyRow]()
+    while names and len(rows) <= ROWS:
+        some, names = names[: ROWS + 1], names[ROWS + 1 :]
+        stored = {name: _read(there, name) for name in some}
+        readable = [found.family.topic for found in stored.values() if not isinstance(found, str)]
+        of_pools = await pool_pages.pools_of(screen, readable)
+        rows += [
+            FamilyRow(name, stored[name], sum(topic.startswith(name[:-1]) for topic in causes))
+            for name in some
+            if name not in of_pools
+        ]
+    more = rows[ROWS - 1].name if len(rows) > ROWS else ""
+    return screen.answer_either("families", rows=rows[:ROWS], after=after, next=more)
+
+
+def _read(there: AllFamilies, name: str) -> Stored | str:
+    """Return a family, or why it cannot be read: it must not keep the others from being shown."""
+    try:
+        return there[name]
+    except errors.InvalidTopic as exc:
+        return str(exc)
 
 
 @router.get("/families/{family}")
