@@ -16,9 +16,10 @@ _LOCK_KEY = 0x656D71
 
 _FIND = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name = '{}'",
-    "postgresql": "SELECT to_regclass('{}')::text",
+    "postgresql": "SELECT relname FROM pg_class WHERE relname = '{}' AND pg_table_is_visible(oid)",
 }
-"""By dialect: the statement that returns the name of a table, or nothing or NULL if the table is not there."""
+"""By dialect: the statement that returns the name of a table. Not PostgreSQL's `to_regclass`: after the wait for the
+lock, that may still remember that there was no table, although another process has made it."""
 
 
 class Schema(NamedTuple):

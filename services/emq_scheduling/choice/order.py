@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-from emq_scheduling.choice.seats import Seat
+from emq_scheduling.choice.seats import Group, Seat
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.choice.window import Level, Order
 from emq_scheduling.model import Costs
@@ -30,9 +30,6 @@ are more, the order is a little too old."""
 
 SPARE = 64
 """Entries that a heap holds beyond twice those that count, before it drops the others."""
-
-Group = frozenset[str] | str
-"""The types of its resources; the name of a resource to which tasks keep, which is a group of its own."""
 
 NOTHING = -(1 << 20)
 """`rough` of no units."""

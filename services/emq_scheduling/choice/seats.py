@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.model import Costs, Pool
 
-if TYPE_CHECKING:
-    from emq_scheduling.choice.order import Gate, Group, Queue
+Group = frozenset[str] | str
+"""The types of its resources; the name of a resource to which tasks keep, which is a group of its own."""
+
+
+class Spot(Protocol):
+    """Where a resource waits: a `Queue` or `Gate` of `emq_scheduling.choice.order`."""
+
+    is_shut: bool
+
+    def put(self, seat: Seat) -> None: ...
+
+    def remove(self, seat: Seat) -> None: ...
+
+
+class Opens(Protocol):
+    """A `Gate` of `emq_scheduling.choice.order`."""
+
+    opened: int
 
 
 class Sleep:
@@ -44,7 +60,7 @@ class Sleep:
         self.until = self.looks_at = until
         self.kept = kept
         self.node = node
-        self.gate: tuple[Gate, int] | None = None
+        self.gate: tuple[Opens, int] | None = None
 
 
 class Seat:
@@ -78,7 +94,7 @@ class Seat:
         self.reached: dict[int, float] = {}
         self.closed_until = 0.0
         self.is_open = True
-        self.spots: dict[int, tuple[Queue, Group, int]] = {}
+        self.spots: dict[int, tuple[Spot, Group, int]] = {}
         self.timers: set[float] = set()
 
     def leave(self) -> None:

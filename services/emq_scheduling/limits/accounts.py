@@ -335,7 +335,8 @@ class Accounts:
             for account in self._accounts.values()
         }
 
-    def _forget(self, charge: Charge) -> bool:
+    def forget(self, charge: Charge) -> bool:
+        """Note that a charge has ended; return False if it had ended before."""
         if charge not in self._open:
             return False
         del self._open[charge]

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from emq_scheduling.limits.account import GATE, Path
 from emq_scheduling.limits.limits import InFlightMeter, Meter
 from emq_scheduling.model import DEFAULT_COST, Costs, Period
 
-if TYPE_CHECKING:
-    from emq_scheduling.limits.accounts import Accounts
+
+class Charging(Protocol):
+    """The accounts that made a charge: `emq_scheduling.limits.accounts.Accounts`."""
+
+    def tell(
+        self,
+        resource: str,
+        limit: str,
+        left: float,
+        reset_s: float,
+        now: float,
+        per: Period | None,
+        of: str | None,
+        since: float,
+    ) -> None: ...
+
+    def forget(self, charge: Charge) -> bool: ...
 
 
 class Charge:
@@ -23,7 +38,7 @@ class Charge:
 
     __slots__ = ("_accounts", "_charged_at", "_entries", "_in_flight", "_units", "ends_at", "resource")
 
-    def __init__(self, accounts: Accounts, path: Path, units: list[float], now: float, ends_at: float) -> None:
+    def __init__(self, accounts: Charging, path: Path, units: list[float], now: float, ends_at: float) -> None:
         self._accounts = accounts
         self._entries = path.entries
         self._in_flight = path.in_flight
@@ -66,7 +81,7 @@ class Charge:
 
     def end(self, now: float, actual: Costs | None = None) -> None:
         """Give back the task's units in flight, and settle it if `actual` is given. A second call does nothing."""
-        if not self._accounts._forget(self):
+        if not self._accounts.forget(self):
             return
         if actual:
             self.settle(actual, now)
@@ -76,7 +91,7 @@ class Charge:
 
     def undo(self, now: float) -> None:
         """Give back everything: the task did not start. After `end` or `undo` this does nothing."""
-        if not self._accounts._forget(self):
+        if not self._accounts.forget(self):
             return
         for (meter, _), units in zip(self._entries, self._units, strict=True):
             meter.refund(units, self._charged_at, now)
