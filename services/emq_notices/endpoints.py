@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from emq_notices.notice import Kind, Notice
+from emq_notices.notice import Kind, Notice, time_of
 from emq_push.records.audit_log import AuditLog, Entry
 from emq_push.records.tables import audit_log
 
@@ -37,7 +36,7 @@ async def changes(app: App, since_us: int) -> Sequence[tuple[int, Notice]]:
 def _notice(entry: Entry) -> Notice:
     kind = _ACTIONS[entry.action]
     reason = str(entry.changes.get("reason", "")) if kind == "endpoint.disabled" else ""
-    at = datetime.datetime.fromtimestamp(entry.created_us / 1e6, datetime.UTC).isoformat(timespec="seconds")
+    at = time_of(entry.created_us / 1e6)
     subject = f"{entry.tenant}.{entry.target}"
     text = f"endpoint {subject} was {kind.removeprefix('endpoint.')} by {entry.actor}{f': {reason}' if reason else ''}"
     return Notice(type=kind, text=text, subject=subject, tenant=entry.tenant, reason=reason, at=at)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import datetime
+from typing import Literal
 
 import msgspec
 
@@ -59,7 +60,6 @@ def decode(payload: bytes) -> Notice:
     return found
 
 
-def shown(notice: Notice) -> dict[str, Any]:
-    """Return a notice as JSON has it."""
-    found: dict[str, Any] = msgspec.to_builtins(notice)
-    return found
+def time_of(seconds: float) -> str:
+    """Return a time, in seconds since the epoch, as notices write it."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from emq.observe import snapshots
 from emq.runtime import errors, pace
 from emq_notices import judging
 from emq_notices.judging import Key
-from emq_notices.notice import TOPIC, Kind, Notice
+from emq_notices.notice import TOPIC, Kind, Notice, time_of
 from emq_notices.opening import News, Open
 from emq_notices.told import Told
 
@@ -128,7 +127,7 @@ def _notice(news: News, now_s: float) -> Notice:
     tenant = _tenant_of(key)
     if trouble is None:
         return Notice(
-            type=ended, text=_ENDED[key.kind].format(key.subject), subject=key.subject, tenant=tenant, at=_time(now_s)
+            type=ended, text=_ENDED[key.kind].format(key.subject), subject=key.subject, tenant=tenant, at=time_of(now_s)
         )
     return Notice(
         type=began,
@@ -139,18 +138,14 @@ def _notice(news: News, now_s: float) -> Notice:
         reason=trouble.reason,
         waiting=trouble.waiting,
         dead=trouble.dead,
-        at=_time(now_s),
-        since="" if news.begun_s is None else _time(news.begun_s),
+        at=time_of(now_s),
+        since="" if news.begun_s is None else time_of(news.begun_s),
     )
 
 
 def _tenant_of(key: Key) -> str:
     tenant, between, _ = key.subject.rpartition(".ep_")
     return tenant if between and key.kind in (judging.STUCK, judging.DEAD) else ""
-
-
-def _time(s: float) -> str:
-    return datetime.datetime.fromtimestamp(s, datetime.UTC).isoformat(timespec="seconds")
 
 
 async def publish(app: App, notice: Notice) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Annotated
 
 import typer
@@ -80,13 +79,13 @@ async def test(session: Session) -> None:
 
     Example: emq notices test
     """
-    from emq_notices.notice import Notice
+    from emq_notices.notice import Notice, time_of
     from emq_notices.watching import publish
 
     async with session.app() as opened:
-        at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        text, at = "a test: notices arrive here", time_of(opened.clock.now())
         try:
-            id_ = await publish(opened, Notice(type="notices.test", text="a test: notices arrive here", at=at))
+            id_ = await publish(opened, Notice(type="notices.test", text=text, at=at))
         except errors.UnknownTopic:
             raise errors.UnknownTopic("notices are off; switch them on: emq notices on") from None
     session.say(f"published notice {id_}", {"id": id_})
@@ -99,6 +98,7 @@ async def list_(session: Session) -> None:
     Example: emq notices list
     """
     from emq_notices.judging import DEAD
+    from emq_notices.notice import time_of
     from emq_notices.told import Told
     from emq_notices.watching import AUDITED
 
@@ -107,12 +107,9 @@ async def list_(session: Session) -> None:
     told = sorted((key, value) for key, value in known.items() if key != AUDITED)
     rows, data = [], []
     for (kind, subject), value in told:
-        since = None if kind == DEAD else datetime.datetime.fromtimestamp(value / 1000, datetime.UTC)
-        said = output.count(value, "dead letter") if since is None else since.isoformat(timespec="seconds")
-        rows.append([subject, kind, said])
-        data.append(
-            {"subject": subject, "trouble": kind, "since": since and said, "dead": value if kind == DEAD else None}
-        )
+        since, dead = (None, value) if kind == DEAD else (time_of(value / 1000), None)
+        rows.append([subject, kind, since or output.count(value, "dead letter")])
+        data.append({"subject": subject, "trouble": kind, "since": since, "dead": dead})
     session.page(
         data, lambda: output.table("", ("subject", "trouble", "since"), rows), none="nothing was told that lasts"
     )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from emq.runtime import durations
 from emq_push.records.endpoints import EndpointSettings
 from emq_push.service import tenancy
 from emq_push.service.endpoint_edits import NEW, Start
@@ -20,8 +21,7 @@ _MOST_OF_ID = 64
 _MOST_OF_NAME = 200
 MAX_REASON = 500
 """Most characters of why an endpoint is disabled, as for `:disable`."""
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
-_UNITS_S = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_BEFORE_UNIT = re.compile(r"(?<=\d)\s+(?=[a-z])")
 
 
 class Unfit(Exception):
@@ -185,8 +185,9 @@ def seconds(value: object) -> float | None:
     """Return a duration in seconds: a number, or a text such as `30s` or `1m`."""
     if (plain := number(value)) is not None:
         return plain
-    found = _DURATION.fullmatch(text(value))
-    return None if found is None else float(found[1]) * _UNITS_S[found[2]]
+    span = _BEFORE_UNIT.sub("", text(value))
+    found = durations.span_s(span)
+    return found if found is not None else durations.span_s(f"{span}s")  # a number alone means seconds
 
 
 def time(value: object) -> datetime.datetime | None:
