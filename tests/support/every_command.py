@@ -24,6 +24,7 @@ ARGUMENTS = {
     "api key list": "",
     "api serve": "",
     "audit": "trail",
+    "backup check": "",
     "dead list": "",
     "dead purge": f"{TOPIC} --yes",
     "dead replay": TOPIC,

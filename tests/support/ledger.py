@@ -37,6 +37,7 @@ class Ledger:
 
     Args:
         note: takes what was measured.
+        cluster: the ZooKeeper of the hosts; empty if they meet in the database.
         options: of the topic.
 
     Attributes:
@@ -45,7 +46,7 @@ class Ledger:
         handled: payloads of those that did not fail.
     """
 
-    def __init__(self, store: str, database: str, note: Note, **options: Any) -> None:
+    def __init__(self, store: str, database: str, note: Note, *, cluster: str = "", **options: Any) -> None:
         self.known: set[bytes] = set()
         self.unknown: set[bytes] = set()
         self.refused: set[bytes] = set()
@@ -53,6 +54,7 @@ class Ledger:
         self.handled: set[bytes] = set()
         self._urls = store, database
         self._note = note
+        self._cluster = cluster
         self._options = options
         self._numbers = itertools.count()
         self._stop = asyncio.Event()
@@ -65,7 +67,9 @@ class Ledger:
     async def app(self) -> AsyncIterator[emq.App]:
         """Open an app, of which no host runs yet."""
         store, database = self._urls
-        async with emq.App(store, database=database, options=emq.Settings(checkpoint_s=0.2)) as app:
+        async with emq.App(
+            store, database=database, options=emq.Settings(checkpoint_s=0.2, cluster=self._cluster)
+        ) as app:
             app.handler("*")(self._handle)
             await app.create_topic("orders", QPS, group_qps=50, exist_ok=True, **self._options)
             yield app

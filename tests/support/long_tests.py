@@ -41,6 +41,7 @@ CHOSEN = re.compile(
             # What shares something dear (a session of Spark, the built site, all seeds), or keeps the machine busy.
             r"spark/.*",
             r"integration/test_site\.py::.*",
+            r"integration/test_backups\.py::.*",
             r"simulation/test_simulation\.py::test_each_kind_of_fault_happened.*",
             r"day/test_day\.py::.*",
             # Judges of the simulation are tried one by one in test_judges.py; here whole clusters break a promise.

@@ -11,6 +11,7 @@ import typer
 
 from emq.runtime import extending
 from emq_cli import (
+    backup,
     dead,
     exit_codes,
     families,
@@ -92,6 +93,7 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(store.app, name="store")
+app.add_typer(backup.app, name="backup")
 app.add_typer(trail.app, name="trail")
 command(app, "upgrade")(upgrade.upgrade)
 command(app, "settings")(settings.settings)
