@@ -34,6 +34,12 @@ OUTSIDE = (
 )
 """Pages that lie beside what they speak of; on the site they have the same path."""
 
+INSIDE = "Inside EMQ"
+"""The section for those who change EMQ. The search leaves its pages out, for users ask other questions."""
+
+UNASKED = ("CHANGELOG.md", "tests/mutants/README.md")
+"""Pages of no section that the search leaves out, too."""
+
 log = logging.getLogger("mkdocs.hooks.emq")
 
 
@@ -50,6 +56,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Insert what is generated from the code, and turn links to files of the repository into links of the site."""
     uri = page.file.src_uri
+    if uri in UNASKED or any(each.title == INSIDE for each in page.ancestors):
+        page.meta["search"] = {"exclude": True}
     return links.rewritten(ROOT, uri, generated.inserted(markdown, uri, log.warning), OUTSIDE)
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import http.server
+import json
 import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.async_api import Browser, Page, TimeoutError
 
 from emq.runtime import errors, settings
 from emq_cli.commands import app as commands
@@ -112,3 +119,139 @@ def test_mistakes_in_a_page_fail_the_build(tmp_path: Path) -> None:
 
 def test_a_name_that_the_code_lacks_fails_the_build(tmp_path: Path) -> None:
     assert "emq.Application" in mistaken(tmp_path, "# A page\n\n::: emq.Application\n")
+
+
+QUESTIONS = ROOT / "docs" / "questions.md"
+WORDS = {
+    "limit the rate of each tenant": "rate limit per tenant",
+    "limit concurrency for each tenant": "concurrency per tenant",
+    "several queues share one rate limit": "share rate limit",
+    "rate limit global": "global rate limit",
+    "noisy tenant": "noisy neighbor",
+    "million tenants cost": "million tenants",
+    "create queues dynamically": "dynamic queues",
+    "requests and tokens per minute": "openai tokens per minute",
+    "shared fairly": "fair share tenants",
+    "answers 429": "429",
+    "how long a queue may get": "limit queue length",
+    "retry only some errors": "retry some errors",
+    "maximum number of retries": "exponential backoff",
+    "poison messages": "poison message",
+    "worker crashes": "worker crash",
+    "visibility timeout": "visibility timeout",
+    "timeout for a handler": "task timeout",
+    "message be lost": "message lost",
+    "prove that nothing was lost": "prove nothing lost",
+    "exactly once": "exactly once",
+    "job executed twice": "job executed twice",
+    "avoid duplicate jobs": "duplicate jobs",
+    "delivered in order": "message order",
+    "keep low priorities from starving": "priority starvation",
+    "merged while they wait": "merge updates",
+    "delay a message": "delay message",
+    "Is there cron": "cron",
+    "expire messages": "expire message",
+    "cancel a job": "cancel job",
+    "handler block": "blocking handler",
+    "messages in batches": "batch",
+    "payload types": "pydantic",
+    "size may a payload": "payload size",
+    "result of a task": "result backend",
+    "workflows, chains": "workflow",
+    "within a database transaction": "database transaction",
+    "FastAPI, Django or Flask": "django",
+    "test handlers": "unit test",
+    "reload my code": "reload",
+    "other languages": "node.js",
+    "verify a webhook's signature": "verify signature",
+    "rotate a signing secret": "rotate secret",
+    "endpoint disabled": "endpoint disabled",
+    "resend failed webhooks": "resend webhook",
+    "static IP address": "static ip",
+    "SSRF": "ssrf",
+    "migrate from Svix": "migrate from svix",
+    "run without Redis": "without redis",
+    "Redis Cluster or Sentinel": "redis cluster",
+    "Windows or macOS": "macos",
+    "Docker, Kubernetes or under systemd": "kubernetes",
+    "autoscaling": "autoscaling",
+    "shut down gracefully": "graceful shutdown",
+    "How long is my queue": "queue length",
+    "pause a queue": "pause queue",
+    "alert for one tenant": "alert for one tenant",
+    "monitor it": "prometheus",
+    "back up and restore": "backup",
+    "upgrade without downtime": "upgrade",
+    "How much memory": "how much memory",
+    "How fast": "throughput",
+}
+"""What readers type, by a part of the question that they have."""
+
+
+def questions() -> dict[str, str]:
+    """Return the answer of each question."""
+    parts = re.split(r"^### (.+)$", QUESTIONS.read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_each_question_has_an_answer_and_one_click_to_the_rest() -> None:
+    found = questions()
+    assert len(found) >= 50
+    for question, answer in found.items():
+        assert len([part for part in WORDS if part in question]) == 1, question
+        assert re.search(r"\]\((?!questions)[^)]+\.md", answer), question
+
+
+@pytest.fixture(scope="module")
+def served(site: Path) -> Iterator[str]:
+    """The address of the site."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(site)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+async def hits(page: Page, words: str) -> list[list[str]]:
+    """Return the links of the first three hits of a search."""
+    box, shown = page.locator("[data-md-component=search-query]"), page.locator("li.md-search-result__item")
+    await box.focus()
+    for text, state in (("", "detached"), (words, "attached")):
+        await box.fill(text)
+        await box.press("End")
+        with contextlib.suppress(TimeoutError):  # no hit at all
+            await shown.first.wait_for(state=state, timeout=5_000)
+    return await shown.evaluate_all(
+        "items => items.slice(0, 3).map(item => [...item.querySelectorAll('a')].map(a => a.getAttribute('href')))"
+    )
+
+
+@pytest.mark.xdist_group("site")
+async def test_the_search_answers_each_question_in_its_first_three_hits(served: str, chromium: Browser) -> None:
+    page = await chromium.new_page()
+    await page.goto(f"{served}/index.html")
+    missed = {}
+    for question, answer in questions().items():
+        [words] = [words for part, words in WORDS.items() if part in question]
+        anchor = re.sub(r"[^\w\s-]", "", question).strip().lower().replace(" ", "-")
+        pages = {link.rpartition("/")[2].removesuffix(".md") for link in re.findall(r"\]\(([^)#]+)", answer)}
+        wanted = re.compile(rf"/(questions\.html\?[^#]*#{re.escape(anchor)}|({'|'.join(pages)})\.html)")
+        found = await hits(page, words)
+        if not any(wanted.search(link) for links in found for link in links):
+            missed[question] = words, found
+    assert not missed
+
+
+@pytest.mark.xdist_group("site")
+def test_the_search_leaves_out_what_is_for_maintainers(site: Path) -> None:
+    index = (site / "search" / "search_index.json").read_text()
+    places = {entry["location"].partition("#")[0] for entry in json.loads(index)["docs"]}
+    assert {"questions.html", "quotas.html", "reference/settings.html"} <= places
+    inside = re.compile(r"host/|ARCHITECTURE|CHANGELOG|CONTRIBUTING|tests/|source/")
+    assert not [place for place in places if inside.match(place)]
