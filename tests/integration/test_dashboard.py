@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from emq.database import host_stats
+from emq.observe import snapshots
 from emq.topics.families import Bounds, Family, asked
-from emq.topics.model import State
+from emq.topics.model import State, Topic, TopicOptions
+from emq_notices import judging
+from emq_notices.notice import TOPIC
+from emq_notices.told import Told
 from support.browsing import CHECK, shoot, until
 from support.dashboard import Dashboard, dashboard
 
@@ -217,6 +221,22 @@ async def test_an_operator_goes_from_a_family_to_a_topic_and_pauses_them_all(boa
     await until(page, "h1", "orders")
 
 
+async def test_an_operator_sees_what_is_told_and_what_is_not_yet(board: Dashboard) -> None:
+    page = await board.signed_in(await board.key("admin"))
+    await page.get_by_role("link", name="Notices").click()
+    await until(page, "#notices", r"notices are off[\s\S]*12 dead letters\s*no")
+    topic = Topic(TOPIC, 10.0, options=TopicOptions(attributes={"notices.after_s": "120"}))
+    await board.app.admin.create([topic])
+    told = Told(board.app.database, "online")
+    dead = next(key for key in judging.judged(await snapshots.load(board.app)).troubles if key.kind == judging.DEAD)
+    await told.save(dead, 12)
+    await told.save(judging.Key(judging.GONE, "h7"), round(board.app.clock.now() * 1000) - 180_000)
+    await until(page, "#notices", r"2 min is told[\s\S]*12 dead letters\s*told[\s\S]*host h7[\s\S]*told\s*3\.\d+ min")
+    await until(page, "#notices", r"4,000 messages wait[\s\S]*not yet")
+    await page.get_by_role("link", name="host h7").click()
+    await until(page, "h1", "Hosts")
+
+
 async def families(board: Dashboard) -> None:
     """Make two families, one with three topics."""
     orders = {"qps": 50.0, "priorities": ("high", "low"), "max_attempts": 5}
@@ -242,12 +262,13 @@ async def test_the_keyboard_reaches_everything_in_order_and_the_focus_shows(boar
     page = await board.signed_in(await board.key("admin"))
     await until(page, "#verdict", "Flowing")
     reached = []
-    for _ in range(9):
+    for _ in range(10):
         await page.keyboard.press("Tab")
         reached.append(await page.evaluate("document.activeElement.innerText.trim().split('\\n')[0]"))
         outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none"
-    assert reached[:8] == ["Skip to the content", "EMQ", "Now", "Tenants", "Families", "Pools", "Hosts", "Live"]
+    places = ["Now", "Tenants", "Families", "Pools", "Hosts", "Notices"]
+    assert reached[:9] == ["Skip to the content", "EMQ", *places, "Live"]
     for id_ in ("needy-table", "needy-1"):
         await page.locator(f"#{id_}").focus()
         await asyncio.sleep(3)  # the part is renewed meanwhile
@@ -265,7 +286,7 @@ async def test_each_page_has_names_headings_contrast_and_fits_its_screen(
     await families(board)
     billing = board.endpoints["Billing"]
     for path in (
-        *("", "hosts", "tenants", "tenants/acme", "tenants/acme/replay", "tenants/nobody"),
+        *("", "hosts", "tenants", "tenants/acme", "tenants/acme/replay", "tenants/nobody", "notices"),
         *(f"tenants/acme/rate?endpoint={billing}", f"tenants/acme/deliveries/{billing}:m00111", "sign-in"),
         *("families", "families/orders.%2A", "families/mail.%2A", "families/orders.%2A/rate?qps=7"),
     ):

@@ -20,6 +20,7 @@ from emq_web.pages import (
     first_screen,
     gate,
     hosts_screen,
+    notice_pages,
     pool_changes,
     pool_pages,
     pool_what_if,
@@ -115,5 +116,5 @@ async def no_page(path: str) -> Response:
     raise problems.Problem(404, "", f"There is no page {PREFIX}{path[:100]}.")
 
 
-_PARTS = (tenant_pages, endpoint_changes, again, family_pages, pool_pages, pool_changes, pool_what_if)
+_PARTS = (tenant_pages, endpoint_changes, again, family_pages, notice_pages, pool_pages, pool_changes, pool_what_if)
 ROUTERS = (router, *(part.router for part in _PARTS), unknown, begin)
