@@ -16,6 +16,7 @@ from emq_web.limits import Rates
 from emq_web.pages import (
     again,
     endpoint_changes,
+    endpoint_pages,
     family_pages,
     first_screen,
     gate,
@@ -116,5 +117,15 @@ async def no_page(path: str) -> Response:
     raise problems.Problem(404, "", f"There is no page {PREFIX}{path[:100]}.")
 
 
-_PARTS = (tenant_pages, endpoint_changes, again, family_pages, notice_pages, pool_pages, pool_changes, pool_what_if)
+_PARTS = (
+    tenant_pages,
+    endpoint_pages,
+    endpoint_changes,
+    again,
+    family_pages,
+    notice_pages,
+    pool_pages,
+    pool_changes,
+    pool_what_if,
+)
 ROUTERS = (router, *(part.router for part in _PARTS), unknown, begin)

@@ -204,6 +204,15 @@ async def backlog_now(service: PushService, of: Subject) -> BacklogNow:
     )
 
 
+async def endpoint_row(service: PushService, endpoint: Endpoint) -> EndpointRow | None:
+    """Return the row of one endpoint; None if it is being deleted."""
+    topic = (await service.parts.app.catalog.some([endpoint.topic])).get(endpoint.topic)
+    lags = (await service.lagging.lag(endpoint.tenant, 1, endpoint=endpoint.id)).rows
+    if topic is None or not lags:
+        return None
+    return _row(endpoint, topic, lags[0], (await service.hosts.now()).started_per_s(endpoint.topic))
+
+
 async def _of_topic(service: PushService, of: Subject) -> BacklogNow:
     [found] = await backlog.of(service.parts.app.admin, [of.topic])
     facts = await service.hosts.now()

@@ -1,0 +1,71 @@
+"""The form of an endpoint: what somebody types, as settings, and settings as one types them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from emq_push.endpoint import DEFAULT_TIMEOUT_S
+from emq_push.records.endpoints import Endpoint
+from emq_push.service.refusals import Invalid
+from emq_push.service.topic_fields import TopicFields
+
+
+class Typed(NamedTuple):
+    """The fields of the form, each as text.
+
+    Attributes:
+        event_types: with spaces or line ends between.
+        qps: empty for as many as the tenant has.
+        headers: a line `Name: value` each. Of an endpoint that is there, empty to leave them as they are.
+    """
+
+    url: str = ""
+    description: str = ""
+    event_types: str = "*"
+    qps: str = ""
+    timeout_s: str = f"{DEFAULT_TIMEOUT_S:g}"
+    headers: str = ""
+
+
+def typed(endpoint: Endpoint) -> Typed:
+    """Return the form of an endpoint. Values of headers are never shown."""
+    it = endpoint.settings
+    qps = "" if it.qps is None else f"{it.qps:g}"
+    return Typed(it.url, it.description, " ".join(it.event_types), qps, f"{it.timeout_s:g}")
+
+
+def sent(form: Mapping[str, str]) -> Typed:
+    """Return the fields of a form that somebody sent."""
+    return Typed(**{name: form.get(name, "").strip() for name in Typed._fields})
+
+
+def settings_of(given: Typed) -> dict[str, Any]:
+    """Return the settings in a form. Raises `Invalid`: a number is none."""
+    return {
+        "url": given.url,
+        "description": given.description,
+        "event_types": given.event_types.split() or ["*"],
+        "qps": _number("The rate", given.qps) if given.qps else None,
+        "timeout_s": _number("The time for an answer", given.timeout_s),
+    }
+
+
+def headers_of(given: Typed) -> TopicFields:
+    """Return the headers in a form, if it has any. Raises `Invalid`: a line is none."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(given.headers.splitlines(), 1):
+        name, colon, value = line.partition(":")
+        if not line.strip():
+            continue
+        if not colon or not name.strip():
+            raise Invalid("invalid_request", f"Line {number} of the headers is not like: Name: value")
+        found[name.strip()] = value.strip()
+    return TopicFields(headers=found or None)
+
+
+def _number(what: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise Invalid("invalid_request", f"{what} must be a number, not {text[:40]!r}.") from None

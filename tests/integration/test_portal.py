@@ -1,0 +1,232 @@
+"""A tenant serves itself in the portal, in a real Chromium: adds an endpoint, sees why it fails, mends it, replays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiohttp import web
+from standardwebhooks import Webhook
+
+from emq import App
+from emq.runtime import settings
+from emq.runtime.settings import Address
+from emq_push.cli.pushing import with_push
+from emq_push.service.service import PushService
+from emq_web import serving
+from support.browsing import CHECK, Board, shoot, until
+from support.http_receiver import HttpReceiver, Request
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
+
+
+def answers(request: Request) -> web.Response | int:
+    return web.Response(status=500, text="the ledger is locked") if request.path == "/broken" else 200
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[HttpReceiver]:
+    async with HttpReceiver(answers).running() as made:
+        yield made
+
+
+@pytest.fixture
+async def board(chromium: Browser, receiver: HttpReceiver) -> AsyncIterator[Board]:
+    wanted = settings.Settings(store="memory:", push_allow="127.0.0.1", secret_key="")
+    app = App(options=settings.merged(wanted))
+    async with with_push(app), app, app.running() as host:
+        service = await PushService.open(app)
+        for tenant in ("acme", "globex"):
+            await service.tenants.change(tenant, {"qps": 50}, "test", creates=True)
+        async with serving.serving(app, Address("127.0.0.1", 0)) as where:
+            made = Board(app, host, service, f"http://{where}", chromium)
+            yield made
+            assert made.complaints == []
+
+
+async def added(board: Board, page: Page, url: str, name: str = "Orders", **more: str) -> str:
+    """Add an endpoint; return its secret. The page shows it."""
+    await page.goto(f"{board.base}/ui/tenants/acme")
+    await page.get_by_role("link", name="Add an endpoint").click()
+    await page.get_by_label("URL").fill(url)
+    await page.get_by_label("Name for people").fill(name)
+    for label, text in more.items():
+        await page.get_by_label(label).fill(text)
+    await page.get_by_role("button", name="Add the endpoint").click()
+    await until(page, "h1", name)
+    return await page.locator("#secret").inner_text()
+
+
+async def test_a_tenant_adds_an_endpoint_sees_why_it_fails_mends_it_and_replays(
+    board: Board, receiver: HttpReceiver
+) -> None:
+    page = await board.signed_in(await board.key("manage", "acme"))
+    secret = await added(board, page, receiver.url("/broken"), Headers="X-Shop: 17")
+    assert secret.startswith("whsec_")
+    await shoot(page, "portal-secret")
+    await page.get_by_role("link", name="To the endpoint").click()
+    await page.get_by_label("Try it").fill("order.paid")
+    await shoot(page, "portal-endpoint")
+    await page.get_by_role("button", name="Send an example").click()
+    await until(page, ".done", "on its way")
+    await receiver.got(1)
+    await until_shown(page, "#attempts-table", r"500[\s\S]*the ledger is locked")
+    await shoot(page, "portal-attempt")
+
+    await page.get_by_role("link", name="acme", exact=True).last.click()
+    await page.get_by_role("link", name="Orders", exact=True).click()
+    await page.get_by_role("link", name="Change\u2026").click()
+    assert await page.get_by_label("Headers").input_value() == "", "values are not shown again"
+    await until(page, "#headers-hint", "X-Shop")
+    await page.get_by_label("URL").fill(receiver.url("/mended"))
+    await page.get_by_role("button", name="Save").click()
+    await until(page, ".done", "is changed")
+    await page.get_by_role("button", name="Send an example").click()
+    [*_, last] = await receiver.got(2)
+    assert last.path == "/mended"
+    assert last.headers["x-shop"] == "17", "an empty field leaves the headers"
+    Webhook(secret).verify(last.body, last.headers)
+    await until_shown(page, "#attempts-table", "200")
+
+    await page.goto(f"{board.base}/ui/tenants/acme")
+    await page.get_by_role("link", name="Orders", exact=True).click()
+    await page.locator("#deliveries-table tr", has_text="500").get_by_role("link").click()
+    actions = [entry.action for entry in (await board.service.audit_log(20)).rows]
+    assert actions.count("endpoint.created") == actions.count("endpoint.changed") == 1
+
+
+async def until_shown(page: Page, selector: str, text: str) -> None:
+    """Load the page again until an element shows a text that matches."""
+    for _ in range(50):
+        await page.reload()
+        if await page.locator(selector).filter(has_text=re.compile(text)).count():
+            return
+    raise AssertionError(await page.locator("main").inner_text())
+
+
+async def test_a_new_secret_is_shown_once_and_the_old_one_signs_for_the_hours_asked(
+    board: Board, receiver: HttpReceiver
+) -> None:
+    page = await board.signed_in(await board.key("manage", "acme"))
+    old = await added(board, page, receiver.url("/"))
+    await page.get_by_role("link", name="To the endpoint").click()
+    await page.get_by_role("link", name="New secret\u2026").click()
+    await page.get_by_label("Hours with both signatures").fill("100000")
+    await page.get_by_role("button", name="Go on").click()
+    await until(page, ".wrong", "from 0 to 720, not '100000'")
+    await page.get_by_label("Hours with both signatures").fill("2")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("button", name="Make a new secret").click()
+    new = await page.locator("#secret").inner_text()
+    assert new != old
+    await page.get_by_role("link", name="To the endpoint").click()
+    assert new not in await page.content()
+    await until(page, ".facts", "Old secret ends")
+    await page.get_by_role("button", name="Send an example").click()
+    [request] = await receiver.got(1)
+    for secret in (old, new):
+        Webhook(secret).verify(request.body, request.headers)
+
+
+async def test_an_endpoint_is_deleted_after_a_confirmation_and_enabled_again(
+    board: Board, receiver: HttpReceiver
+) -> None:
+    page = await board.signed_in(await board.key("manage", "acme"))
+    await added(board, page, receiver.url("/"))
+    await page.get_by_role("link", name="To the endpoint").click()
+    [endpoint] = (await board.service.endpoints.page("acme", 10)).rows
+    await board.service.endpoints.set_disabled("acme", endpoint.id, "410 Gone", "test")
+    await page.reload()
+    await until(page, "main", "Disabled: 410 Gone")
+    await page.get_by_role("link", name="Enable\u2026").click()
+    await page.get_by_role("button", name="Enable").click()
+    await until(page, ".done", "Enabled")
+    await page.get_by_role("link", name="Delete\u2026").click()
+    await until(page, "form", "Deliveries that wait are cancelled")
+    assert (await board.service.endpoints.page("acme", 10)).rows, "nothing happens before the confirmation"
+    await page.get_by_role("button", name="Delete").click()
+    await until(page, ".done", "is deleted")
+    assert not (await board.service.endpoints.page("acme", 10)).rows
+
+
+WRONG = {
+    "URL": ("ftp://example.com/in", "http"),
+    "Event types": ("order.* bad!type", "event_types"),
+    "Headers": ("X-A: 1\nno colon", "Line 2 of the headers is not like: Name: value"),
+    "Rate, a second": ("0", "qps"),
+    "Seconds for an answer": ("100000", "timeout_s"),
+}
+
+
+@pytest.mark.parametrize("label", WRONG)
+async def test_a_wrong_field_is_named_and_what_was_typed_stays(
+    board: Board, receiver: HttpReceiver, label: str
+) -> None:
+    page = await board.signed_in(await board.key("manage", "acme"))
+    await page.goto(f"{board.base}/ui/tenants/acme/endpoints/new")
+    await page.get_by_label("URL").fill(receiver.url("/"))
+    await page.get_by_label("Name for people").fill("Orders")
+    await page.get_by_label(label).fill(WRONG[label][0])
+    await page.get_by_role("button", name="Add the endpoint").click()
+    await until(page, ".wrong", WRONG[label][1])
+    assert await page.get_by_label("Name for people").input_value() == "Orders"
+    assert await page.get_by_label(label).input_value() == WRONG[label][0]
+    assert not (await board.service.endpoints.page("acme", 10)).rows
+    board.complaints[:] = [text for text in board.complaints if "422" not in text]
+
+
+async def test_a_form_that_is_older_than_another_change_changes_nothing(board: Board, receiver: HttpReceiver) -> None:
+    page = await board.signed_in(await board.key("manage", "acme"))
+    await added(board, page, receiver.url("/"))
+    await page.get_by_role("link", name="To the endpoint").click()
+    await page.get_by_role("link", name="Change\u2026").click()
+    [endpoint] = (await board.service.endpoints.page("acme", 10)).rows
+    await board.service.endpoints.change("acme", endpoint.id, {"description": "Invoices"}, "test")
+    await page.get_by_label("Name for people").fill("Bills")
+    await page.get_by_role("button", name="Save").click()
+    await until(page, ".wrong", "was changed meanwhile")
+    [endpoint] = (await board.service.endpoints.page("acme", 10)).rows
+    assert endpoint.settings.description == "Invoices"
+    board.complaints[:] = [text for text in board.complaints if "422" not in text]
+
+
+@pytest.mark.parametrize(("role", "tenant"), [("read", "acme"), ("manage", "globex")])
+async def test_others_change_nothing(board: Board, receiver: HttpReceiver, role: str, tenant: str) -> None:
+    made = await board.signed_in(await board.key("manage", "acme"))
+    await added(board, made, receiver.url("/"))
+    [endpoint] = (await board.service.endpoints.page("acme", 10)).rows
+    page = await board.signed_in(await board.key(role, tenant))
+    here = f"{board.base}/ui/tenants/acme/endpoints"
+    reads = role == "read"
+    found = await page.goto(f"{here}/{endpoint.id}")
+    assert found is not None
+    assert found.status == (200 if reads else 404)
+    if reads:
+        assert await page.locator("main .actions").count() == 0
+    csrf = await page.locator("input[name=csrf]").first.get_attribute("value")
+    for path in ("new", *(f"{endpoint.id}/{name}" for name in ("edit", "secret", "delete", "enable", "example"))):
+        for method in ("GET", "POST"):
+            if (method, path.rpartition("/")[2]) == ("GET", "example"):
+                continue
+            form: Any = {"csrf": csrf, "url": receiver.url("/other"), "hours": "0", "timeout_s": "5"}
+            answer = await page.request.fetch(f"{here}/{path}", method=method, form=form if method == "POST" else None)
+            assert answer.status == (403 if reads else 404), (method, path)
+    assert (await board.service.endpoints.page("acme", 10)).rows == [endpoint]
+    board.complaints[:] = [text for text in board.complaints if "404" not in text]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
+async def test_each_page_is_accessible(board: Board, receiver: HttpReceiver, dark: bool, phone: bool) -> None:
+    page = await board.signed_in(await board.key("manage", "acme"), dark=dark, phone=phone)
+    await added(board, page, receiver.url("/"))
+    assert await page.evaluate(CHECK) == []
+    [endpoint] = (await board.service.endpoints.page("acme", 10)).rows
+    for path in ("new", endpoint.id, *(f"{endpoint.id}/{name}" for name in ("edit", "secret", "delete", "enable"))):
+        await page.goto(f"{board.base}/ui/tenants/acme/endpoints/{path}")
+        assert await page.evaluate(CHECK) == [], path
+        kind = f"{'dark' if dark else 'light'}-{'phone' if phone else 'wide'}"
+        await shoot(page, f"portal-{path.rpartition('/')[2].partition('_')[0]}-{kind}")
