@@ -77,9 +77,10 @@ async def list_deliveries(
         list[parameters.EventType], fastapi.Query(max_length=20, description="a trailing * fits any ending")
     ] = [],  # noqa: B006
     message: Annotated[parameters.Text, fastapi.Query(description="id of a message")] = "",
+    status: Annotated[int | None, fastapi.Query(ge=100, le=599, description="of the last answer")] = None,
 ) -> Page[answers.Delivery]:
     """List deliveries, the newest first. A filtered page may have fewer entries than `limit`, although more follow."""
-    wanted = DeliveryFilter(state, endpoint, tuple(event_type), *span, message)
+    wanted = DeliveryFilter(state, endpoint, tuple(event_type), *span, message, status or 0)
     return forms.page(await of.service.reading.deliveries(of.tenant, wanted, *at), shown)
 
 

@@ -92,8 +92,16 @@ async def test_a_tenant_adds_an_endpoint_sees_why_it_fails_mends_it_and_replays(
     await until_shown(page, "#attempts-table", "200")
 
     await page.goto(f"{board.base}/ui/tenants/acme")
-    await page.get_by_role("link", name="Orders", exact=True).click()
-    await page.locator("#deliveries-table tr", has_text="500").get_by_role("link").click()
+    await page.get_by_role("link", name="Find\u2026").click()
+    await page.get_by_label("Status of the last answer").fill("500")
+    await page.get_by_label("Event types").fill("order.*")
+    await page.keyboard.press("Enter")
+    await until(page, "#deliveries-table", "order.paid")
+    assert await page.locator("#deliveries-table tbody tr").count() == 1
+    await shoot(page, "portal-find")
+    await page.get_by_label("Status of the last answer").fill("404")
+    await page.get_by_role("button", name="Find").click()
+    await until(page, "main", "No delivery")
     actions = [entry.action for entry in (await board.service.audit_log(20)).rows]
     assert actions.count("endpoint.created") == actions.count("endpoint.changed") == 1
 
@@ -218,6 +226,23 @@ async def test_others_change_nothing(board: Board, receiver: HttpReceiver, role:
     board.complaints[:] = [text for text in board.complaints if "404" not in text]
 
 
+FINDS = {
+    "message": ("msg_nobody", "No delivery"),
+    "status": ("7", "A status is a number from 100 to 599, not '7'"),
+    "state": ("asleep", "'asleep' is not a state"),
+    "since": ("yesterday", "'yesterday' is not a time"),
+    "endpoint": ("ep_nobody", "No delivery"),
+}
+
+
+@pytest.mark.parametrize("name", FINDS)
+async def test_a_search_that_finds_nothing_or_makes_no_sense_says_so(board: Board, name: str) -> None:
+    page = await board.signed_in(await board.key("read", "acme"))
+    await page.goto(f"{board.base}/ui/tenants/acme/find?{name}={FINDS[name][0]}")
+    await until(page, "main", FINDS[name][1])
+    board.complaints[:] = [text for text in board.complaints if "does not conform" not in text]
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
 async def test_each_page_is_accessible(board: Board, receiver: HttpReceiver, dark: bool, phone: bool) -> None:
@@ -225,8 +250,9 @@ async def test_each_page_is_accessible(board: Board, receiver: HttpReceiver, dar
     await added(board, page, receiver.url("/"))
     assert await page.evaluate(CHECK) == []
     [endpoint] = (await board.service.endpoints.page("acme", 10)).rows
-    for path in ("new", endpoint.id, *(f"{endpoint.id}/{name}" for name in ("edit", "secret", "delete", "enable"))):
-        await page.goto(f"{board.base}/ui/tenants/acme/endpoints/{path}")
+    steps = [f"endpoints/{endpoint.id}/{name}" for name in ("edit", "secret", "delete", "enable")]
+    for path in ("endpoints/new", f"endpoints/{endpoint.id}", *steps, "find?status=500"):
+        await page.goto(f"{board.base}/ui/tenants/acme/{path}")
         assert await page.evaluate(CHECK) == [], path
         kind = f"{'dark' if dark else 'light'}-{'phone' if phone else 'wide'}"
-        await shoot(page, f"portal-{path.rpartition('/')[2].partition('_')[0]}-{kind}")
+        await shoot(page, f"portal-{re.split('[_?]', path.rpartition('/')[2])[0]}-{kind}")

@@ -77,6 +77,7 @@ async def test_the_list_has_filters_and_pages(case: Case) -> None:
     }
     assert len(await api.listed(f"{T}/deliveries", event_type=["user.*", "x"])) == 4
     assert len(await api.listed(f"{T}/deliveries", endpoint="ep_a", message="m00002")) == 1
+    assert await api.listed(f"{T}/deliveries", status=500) == []
     third = (await api("GET", f"{T}/deliveries/ep_a:m00003"))["created"]
     since = await api.listed(f"{T}/deliveries", **{"created[gte]": third, "endpoint": "ep_a"})
     assert sorted(d["message"] for d in since) == ["m00003", "m00004"]
@@ -95,6 +96,7 @@ WRONG = [
     {"stat": "dead"},
     {"event_type": "a*b"},
     {"message": "a\0b"},
+    {"status": "99"},
     {"endpoint": "ep_a'; --"},
 ]
 

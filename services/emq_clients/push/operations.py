@@ -316,6 +316,7 @@ class DeliveryFilter(Paging, total=False):
     endpoint: str | None
     event_type: str | None
     message: str | None
+    status: int | None
     created_gte: datetime.datetime | None
     created_lt: datetime.datetime | None
 

@@ -40,6 +40,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
         event_types: as for `emq_push.records.deliveries.fits`.
         since_us, until_us: accepted in [since_us, until_us), microseconds since the epoch.
         message: id of a message; empty for all.
+        status: of the last answer; 0 for all.
     """
 
     state: State | None = None
@@ -48,6 +49,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
     since_us: int = 0
     until_us: int = 1 << 62
     message: str = ""
+    status: int = 0
 
     @property
     def selection(self) -> Selection:
@@ -61,6 +63,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
             (self.state is None or shown.state is self.state)
             and deliveries.fits(d.event_type, self.event_types)
             and (not self.endpoint or d.endpoint == self.endpoint)
+            and self.status in (0, d.status)
             and self.since_us <= d.created_us < self.until_us
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 
 from starlette.responses import Response
@@ -14,7 +13,7 @@ from emq_push.service.refusals import Invalid, NotFound, Refused
 from emq_push.service.replaying import REPLAYABLE, NewReplay
 from emq_push.service.service import PushService
 from emq_web.pages import tenant_screen
-from emq_web.pages.changes import Change, Field, back
+from emq_web.pages.changes import Change, Field, back, time_in
 from emq_web.pages.rendering import PREFIX, number, redirect, segment
 from emq_web.pages.routing import View, new_router
 
@@ -110,17 +109,7 @@ def _replay(given: Mapping[str, str]) -> NewReplay:
         endpoint=given.get("endpoint", ""),
         states=tuple(given.get("states", "").split()),
         event_types=tuple(given.get("event_types", "").split()),
-        since_us=_time_us(given.get("since", ""), 0),
-        until_us=_time_us(given.get("until", ""), 1 << 62),
+        since_us=time_in(given.get("since", ""), 0),
+        until_us=time_in(given.get("until", ""), 1 << 62),
     )
     return NewReplay(chosen, rate_per_s)
-
-
-def _time_us(text: str, default: int) -> int:
-    if not text:
-        return default
-    try:
-        found = datetime.datetime.fromisoformat(text)
-        return round(found.replace(tzinfo=found.tzinfo or datetime.UTC).timestamp() * 1e6)
-    except (ValueError, OverflowError):
-        raise Invalid("invalid_request", f"{text[:40]!r} is not a time such as 2026-01-31T08:30.") from None

@@ -6,6 +6,7 @@ carries the proof that the page was ours, and makes the change.
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -84,6 +85,17 @@ def number_in(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
+
+
+def time_in(text: str, default: int) -> int:
+    """Return the time that somebody chose, in microseconds since the epoch. Raises `Invalid` if it is none."""
+    if not text:
+        return default
+    try:
+        found = datetime.datetime.fromisoformat(text)
+        return round(found.replace(tzinfo=found.tzinfo or datetime.UTC).timestamp() * 1e6)
+    except (ValueError, OverflowError):
+        raise Invalid("invalid_request", f"{text[:40]!r} is not a time such as 2026-01-31T08:30.") from None
 
 
 def rate_in(text: str) -> float:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from emq_push.endpoint import DEFAULT_TIMEOUT_S
 from emq_push.records.endpoints import Endpoint
 from emq_push.service.refusals import Invalid
 from emq_push.service.topic_fields import TopicFields
+from emq_web.pages.changes import Field
+from emq_web.pages.rendering import number
 
 
 class Typed(NamedTuple):
@@ -40,6 +42,27 @@ def sent(form: Mapping[str, str]) -> Typed:
     return Typed(**{name: form.get(name, "").strip() for name in Typed._fields})
 
 
+def fields_of(given: Typed, own_rate: float, headers: Sequence[str]) -> list[Field]:
+    """Return the fields to fill in.
+
+    Args:
+        own_rate: the tenant's.
+        headers: names of those that the endpoint has.
+    """
+    types_hint = "With spaces between; order.* for all below order, * for all."
+    rate_hint = f"Most deliveries started in a second; empty for your own rate of {number(own_rate)}."
+    there = f"It has {', '.join(headers)}; what you write replaces them, empty leaves them."
+    headers_hint = f"A line each: Name: value. {there if headers else 'No page shows the values again.'}"
+    return [
+        Field("url", "URL", given.url, "url", required=True),
+        Field("description", "Name for people", given.description),
+        Field("event_types", "Event types", given.event_types, hint=types_hint),
+        Field("qps", "Rate, a second", given.qps, "number", rate_hint),
+        Field("timeout_s", "Seconds for an answer", given.timeout_s, "number", required=True),
+        Field("headers", "Headers", given.headers, "textarea", headers_hint),
+    ]
+
+
 def settings_of(given: Typed) -> dict[str, Any]:
     """Return the settings in a form. Raises `Invalid`: a number is none."""
     return {
@@ -54,12 +77,12 @@ def settings_of(given: Typed) -> dict[str, Any]:
 def headers_of(given: Typed) -> TopicFields:
     """Return the headers in a form, if it has any. Raises `Invalid`: a line is none."""
     found: dict[str, str] = {}
-    for number, line in enumerate(given.headers.splitlines(), 1):
+    for place, line in enumerate(given.headers.splitlines(), 1):
         name, colon, value = line.partition(":")
         if not line.strip():
             continue
         if not colon or not name.strip():
-            raise Invalid("invalid_request", f"Line {number} of the headers is not like: Name: value")
+            raise Invalid("invalid_request", f"Line {place} of the headers is not like: Name: value")
         found[name.strip()] = value.strip()
     return TopicFields(headers=found or None)
 

@@ -84,8 +84,8 @@ async def change(tenant: str, endpoint: str, screen: View) -> Response:
 
 
 def _form(screen: Screen, of: Subject, endpoint: Endpoint | None, given: Typed, wrong: str = "") -> Response:
-    status = 422 if wrong else 200
-    context = {"of": of, "endpoint": endpoint, "given": given, "wrong": wrong}
+    fields = endpoint_form.fields_of(given, of.topic.qps, endpoint.header_names if endpoint else ())
+    status, context = 422 if wrong else 200, {"of": of, "endpoint": endpoint, "fields": fields, "wrong": wrong}
     return screen.pages.answer(screen.request, "endpoint_form.html", status, visitor=screen.visitor, **context)
 
 

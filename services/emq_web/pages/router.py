@@ -15,6 +15,7 @@ from emq_web.access import Service, address_of
 from emq_web.limits import Rates
 from emq_web.pages import (
     again,
+    delivery_search,
     endpoint_changes,
     endpoint_pages,
     family_pages,
@@ -122,6 +123,7 @@ _PARTS = (
     endpoint_pages,
     endpoint_changes,
     again,
+    delivery_search,
     family_pages,
     notice_pages,
     pool_pages,
