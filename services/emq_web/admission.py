@@ -84,8 +84,8 @@ class Admission:
         self._service = service
         self._limits = limits
         self._rates = Rates(limits.requests_per_s)
-        self._unknown = Rates(limits.unknown_per_s)
-        self._strangers = Rates(limits.strangers_per_s)
+        self._unknown = Rates(limits.unknown_per_s, policy="unknown-keys")
+        self._strangers = Rates(limits.strangers_per_s, policy="without-key")
         self._of_accounts = _Share(Turns(limits), Room(limits.held_bytes), limits.body_bytes)
         turns = Turns(limits._replace(at_once=limits.strangers_at_once))
         self._of_strangers = _Share(turns, Room(limits.forms_held_bytes), limits.form_bytes)
@@ -94,10 +94,10 @@ class Admission:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        headers, incoming = dict(scope["headers"]), _Incoming(receive)
+        headers, incoming, send = dict(scope["headers"]), _Incoming(receive), _Answering(send)
         head, account = Head.of(headers), STRANGERS
         try:
-            account = await self._account(scope, headers)
+            account, send.more = await self._account(scope, headers)
             if account == STRANGERS and head.is_there and not scope["path"].startswith(f"{PREFIX}/"):
                 raise scope[CALLER]
             share, holder = self._of_accounts, account
@@ -118,8 +118,8 @@ class Admission:
             answer = await self._refusal(exc, head, account, incoming)
             await answer(scope, receive, send)
 
-    async def _account(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
-        """Return the account of a request; note the caller in the scope.
+    async def _account(self, scope: Scope, headers: Mapping[bytes, bytes]) -> tuple[str, Mapping[str, str]]:
+        """Return the account of a request, and the headers that tell how many more it may send; note the caller.
 
         Raises:
             Problem: there are too many requests of the account, or with unknown keys from the address.
@@ -130,13 +130,11 @@ class Admission:
         if key is None and (session := session_of(scope["path"], headers)):
             key = await self._owner(keys.session, session, scope)
         if key is None:
-            self._strangers.take(address_of(scope))
-            return STRANGERS
+            return STRANGERS, self._strangers.take(address_of(scope))
         account = key.account
         if (told := _extension(scope)) is not None:
             told(account)
-        self._rates.take(account)
-        return account
+        return account, self._rates.take(account)
 
     async def _owner(self, find: Callable[[str], Awaitable[Key | None]], token: str, scope: Scope) -> Key | None:
         address = address_of(scope)
@@ -207,6 +205,24 @@ class Admission:
                         return True
                     size += len(message.get("body", b""))
         return False
+
+
+class _Answering:
+    """Passes on the events of an answer, and adds headers to it.
+
+    Attributes:
+        more: the headers.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.more: Mapping[str, str] = {}
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            more = [(name.lower().encode(), value.encode()) for name, value in self.more.items()]
+            message = {**message, "headers": [*message["headers"], *more]}
+        await self._send(message)
 
 
 class _Incoming:

@@ -19,6 +19,7 @@ from emq_web import (
     keys,
     lag,
     messages,
+    probes,
     problems,
     replays,
     tenants,
@@ -27,10 +28,12 @@ from emq_web.admission import Admission
 from emq_web.fast_lane import FastLane
 from emq_web.limits import Limits, Rates
 from emq_web.pages import router as pages
+from emq_web.paths import Paths
 from emq_web.probes import Probes
 from emq_web.scheduling import catalog, now, parts, tasks
 from emq_web.scheduling.desk import PoolDesk
 
+DOCUMENT = "/v1/openapi.json"
 TITLE = "EMQ push service"
 DESCRIPTION = """Delivers messages to the HTTP endpoints of many tenants, each at its own rate. Takes tasks for pools of
 resources.
@@ -47,21 +50,23 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
         limits: None for those of the settings.
     """
     limits = limits or Limits(requests_per_s=service.parts.app.settings.api_requests_per_s)
+    routes, paths = _routes()
     application = fastapi.FastAPI(
         title=TITLE,
         description=DESCRIPTION,
         version="1",
-        routes=[*_routes()],
+        routes=[paths, *routes],
         # Their pages load scripts from other servers.
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
     )
-    application.add_route("/v1/openapi.json", _document_of(application), include_in_schema=False)
+    application.add_route(DOCUMENT, _document_of(application), include_in_schema=False)
+    application.state.paths = paths
     application.state.service = service
     application.state.desk = PoolDesk(service)
-    application.state.sign_ins = Rates(limits.sign_ins_per_s, at_once=limits.sign_ins_at_once)
+    application.state.sign_ins = Rates(limits.sign_ins_per_s, at_once=limits.sign_ins_at_once, policy="sign-ins")
     application.add_middleware(FastLane, service=service)  # within `Admission`
     application.add_middleware(Admission, service=service, limits=limits)
     application.add_middleware(Probes, opened=service.parts.app)  # outside of `Admission`
@@ -81,16 +86,16 @@ def _document_of(application: fastapi.FastAPI) -> Callable[[fastapi.Request], Aw
 
 
 @functools.cache
-def _routes() -> Sequence[BaseRoute]:
-    """Return the paths of the API and its pages; all applications of a process share them.
+def _routes() -> tuple[Sequence[BaseRoute], Paths]:
+    """Return the routes of the API and its pages, and their paths; all applications of a process share them.
 
     FastAPI builds the models of a path at its first request, which takes longer than many requests.
     """
     api = fastapi.APIRouter(responses=problems.RESPONSES)
     of_push = (tenants, endpoints, messages, keys, families, deliveries, replays, dead_letters, lag, cluster)
     routers = [part.router for part in (*of_push, catalog, tasks, parts, now)]
-    for router in (*routers, dead_letters.actions):
+    routers += [dead_letters.actions, *pages.ROUTERS]
+    for router in routers:
         api.include_router(router)
-    for router in pages.ROUTERS:
-        api.include_router(router)
-    return tuple(api.routes)
+    others = dict.fromkeys((DOCUMENT, probes.LIVE, probes.READY), probes.METHODS)
+    return tuple(api.routes), Paths([route for router in routers for route in router.routes], others)

@@ -11,7 +11,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from emq.quota.bucket import Bucket
@@ -59,34 +59,52 @@ class Limits(NamedTuple):
 
 
 class Rates:
-    """Counts events by name: a token bucket for each.
+    """Counts requests by name: a token bucket for each.
+
+    Callers are told of it by the headers of draft-ietf-httpapi-ratelimit-headers-11: the bucket is a quota of `q`
+    requests, which comes back within `w` seconds; `r` are left of it, and after `t` seconds it is whole again.
 
     Args:
         per_s: tokens a second.
         at_once: tokens of a full bucket; 0 for those of one second. One at least.
+        policy: its name in the headers.
         now_s: monotonic.
     """
 
     MOST = 10_000
     """Most names in memory; a name that is forgotten begins with a full bucket."""
 
-    def __init__(self, per_s: float, now_s: Callable[[], float] = time.monotonic, *, at_once: float = 0.0) -> None:
+    def __init__(
+        self,
+        per_s: float,
+        now_s: Callable[[], float] = time.monotonic,
+        *,
+        at_once: float = 0.0,
+        policy: str = "requests",
+    ) -> None:
         self._per_s = per_s
         self._most = max(at_once or per_s, 1.0)
         self._now_s = now_s
+        self._name = policy
+        self._policy = f'"{policy}";q={int(self._most)};w={math.ceil(self._most / per_s)}'
         self._buckets: dict[str, Bucket[float]] = {}
 
-    def take(self, name: str) -> None:
-        """Count once.
+    def take(self, name: str) -> Mapping[str, str]:
+        """Count once; return the headers that tell how many are left.
 
         Raises:
-            Problem: the bucket is empty.
+            Problem: the bucket is empty. Its answer has these headers, too.
         """
         bucket = self._check(name)
         if len(self._buckets) >= self.MOST and name not in self._buckets:
             self._buckets.clear()
         self._buckets[name] = bucket
         bucket.take(1)
+        return self._told(bucket)
+
+    def _told(self, bucket: Bucket[float]) -> dict[str, str]:
+        whole_s = math.ceil((self._most - bucket.left) / self._per_s)
+        return {"RateLimit-Policy": self._policy, "RateLimit": f'"{self._name}";r={int(bucket.left)};t={whole_s}'}
 
     def check(self, name: str) -> None:
         """Raise as `take`; count nothing."""
@@ -98,7 +116,7 @@ class Rates:
         if bucket.fill(now_s) < 1:
             wait_s = math.ceil(bucket.wait(1))
             text = f"at most {self._per_s:g} requests a second; try again in {wait_s} s"
-            raise Problem(429, "too_many_requests", text, headers={"Retry-After": str(wait_s)})
+            raise Problem(429, "too_many_requests", text, headers={"Retry-After": str(wait_s), **self._told(bucket)})
         return bucket
 
 

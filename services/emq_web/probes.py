@@ -17,6 +17,8 @@ LIVE = "/livez"
 READY = "/readyz"
 """200 from a process that can serve: its database answers. Without the store, publishing alone is refused."""
 
+METHODS = frozenset(("GET", "HEAD"))
+
 ANSWER_S = 4.0
 """Seconds within which the database must answer; less than the 5 s after which the probes of `deploy/` give up."""
 REST_S = 1.0
@@ -39,7 +41,7 @@ class Probes:
         self._answers = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in (LIVE, READY) or scope["method"] not in ("GET", "HEAD"):
+        if scope["type"] != "http" or scope["path"] not in (LIVE, READY) or scope["method"] not in METHODS:
             await self._application(scope, receive, send)
             return
         is_well = scope["path"] == LIVE or await self._is_ready()

@@ -215,7 +215,10 @@ def install(application: fastapi.FastAPI) -> None:
         if isinstance(exc, exceptions.RequestValidationError):
             return of_validation(exc)
         if isinstance(exc, HTTPException):
-            return answer(Problem(exc.status_code, "", _of_path(request, exc), headers=exc.headers))
+            headers = exc.headers
+            if exc.status_code == 405:
+                headers = {"Allow": ", ".join(request.app.state.paths.methods(request.url.path))}
+            return answer(Problem(exc.status_code, "", _of_path(request, exc), headers=headers))
         return answer(of_error(exc))
 
     for kind in (exceptions.RequestValidationError, HTTPException, Problem, errors.EMQError, InvalidCursor, Exception):

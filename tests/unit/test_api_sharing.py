@@ -135,7 +135,9 @@ async def test_slow_forms_of_an_address_hold_up_no_visitor_of_another_one_and_no
 
 
 async def test_a_tenant_gets_no_more_requests_by_making_keys(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "Rates", lambda per_s: Rates(per_s, lambda: 0.0))  # within one moment
+    monkeypatch.setattr(
+        admission, "Rates", lambda per_s, **more: Rates(per_s, lambda: 0.0, **more)
+    )  # within one moment
     keys = [await api.key_of("read", "acme") for _ in range(5)]
     other_key = await api.key_of("read", "other")
     async with push_api.another(api, Limits(requests_per_s=5)) as other:
