@@ -26,7 +26,7 @@ EndpointId = Annotated[str, fastapi.Path(max_length=128, description="the endpoi
 
 
 Settings = Annotated[dict[str, Any], models.body(EndpointFields, "EndpointBody")]
-Changes = Annotated[dict[str, Any], models.body(EndpointFields, "EndpointChanges", partial=True)]
+Changes = Annotated[dict[str, Any], models.patch(EndpointFields, "EndpointChanges", whole=("auth",))]
 
 models.answer(answers.Endpoint, "EndpointShown", without=("warnings", "secret"))
 CHANGED = models.answer(answers.Endpoint, "EndpointChanged")
@@ -134,10 +134,11 @@ async def get_endpoint(endpoint: EndpointId, of: access.Reader, response: fastap
 
 @router.patch("/{endpoint}", response_model=CHANGED)
 async def change_endpoint(at: At, body: Changes) -> answers.Endpoint:
-    """Change settings. Those that the body leaves out keep their values; `headers` replaces all headers.
+    """Change settings by JSON Merge Patch: what the body leaves out stays, null gives the default again.
 
-    `auth` replaces all that authenticated before. Another `signature` makes a new secret. Deliveries are signed with
-    both for a day, also after a change to a `secret` of your own.
+    So `headers` and `batch` change the members that they name; null removes a header. `auth`, which is never shown, is
+    replaced as a whole. Another `signature` makes a new secret. Deliveries are signed with both for a day, also after a
+    change to a `secret` of your own.
     """
     changes, fields = _split(body)
     return at.made(await at.endpoints.change(*at.place, changes, at.actor, fields, at.version))

@@ -75,13 +75,12 @@ async def get_family(desk: Desk, response: fastapi.Response) -> answers.Family:
 async def change_family(
     family: Name, desk: Desk, request: fastapi.Request, response: fastapi.Response
 ) -> answers.Family:
-    """Change a family, and at once all its topics in what is not their own.
+    """Change a family by JSON Merge Patch, and at once all its topics in what is not their own.
 
-    What the body leaves out stays; null gives a setting its default again. Priorities, kind, slots, merge and budget
-    never change.
+    What the body leaves out stays; null gives a setting its default again, and removes an attribute. Priorities, kind,
+    slots, merge and budget never change.
     """
-    given = family_desk.read(await schemas.read(request), family)
-    return _tagged(await desk.change(given), response)
+    return _tagged(await desk.change(await schemas.read(request)), response)
 
 
 @router.delete("/{family}", status_code=204, response_model=None)

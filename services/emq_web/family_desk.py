@@ -21,6 +21,7 @@ from emq.topics.families import BOUNDS, Bounds, Family
 from emq.topics.family_file import NONE
 from emq.topics.family_rows import FamilyRows, Stored
 from emq.topics.model import State, Topic, TopicOptions, called
+from emq_push.merging import merged
 from emq_push.service.parts import Parts
 from emq_push.service.refusals import check_version
 from emq_web.problems import Problem
@@ -139,16 +140,23 @@ class FamilyDesk:
                 raise Problem(422, "unknown_budget", str(exc), pointer="/budget") from None
         return self._catalog.changed
 
-    async def change(self, given: Mapping[str, Any]) -> Stored:
+    async def change(self, patch: Any) -> Stored:
         """Change settings and bounds of the family, and of its topics what is not their own.
+
+        Args:
+            patch: a JSON Merge Patch.
 
         Raises:
             Problem: there is no such family.
             OtherVersion: it has another version.
             InvalidTopic: a setting is out of range, or never changes.
         """
-        settings, bounds = _apart(given)
         with self._told():
+            if isinstance(patch, dict) and isinstance(patch.get("attributes"), dict):
+                there = (await self._families.get(self._name)).family.topic
+                before = secret_attributes.without_secrets(there).options.attributes
+                patch = {**patch, "attributes": merged(before, patch["attributes"])}
+            settings, bounds = _apart(read(patch, self._name))
             if "attributes" in settings:
                 there = (await self._families.get(self._name)).family.topic
                 options = msgspec.structs.replace(there.options, attributes=settings["attributes"])

@@ -13,7 +13,7 @@ import operator
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union
 
 import fastapi
@@ -63,33 +63,82 @@ def of(kind: Struct) -> Any:
     return _modelled(kind, forms.Shown)
 
 
-def body(kind: Struct, name: str, *, partial: bool = False) -> Any:
+def body(kind: Struct, name: str) -> Any:
     """Return the dependency that reads a body: the fields that the body has, by name.
 
     Args:
         kind: has the fields that the body may have.
         name: in the OpenAPI document.
-        partial: no field must be there, also if the struct has no default for it.
     """
 
     async def given(body: Any) -> dict[str, Any]:
         found: dict[str, Any] = body.model_dump(exclude_unset=True)
         return found
 
-    given.__annotations__["body"] = _made(kind, name, forms.Body, partial=partial)
+    given.__annotations__["body"] = _made(kind, name, forms.Body)
     return fastapi.Depends(given)
 
 
-def _made(kind: Any, name: str, base: Model, without: tuple[str, ...] = (), *, partial: bool = False) -> Model:
-    texts, fields = descriptions(kind), {}
+def patch(kind: Struct, name: str, *, whole: tuple[str, ...] = ()) -> Any:
+    """Return the dependency that reads a JSON Merge Patch: the fields that the body has, by name.
+
+    A field that is null has its default; the members of objects may be null.
+
+    Args:
+        kind: has the fields that the body may have.
+        name: in the OpenAPI document.
+        whole: fields whose objects replace the former ones, rather than change their members.
+    """
+    defaults = {each.name: _plain(each) for each in msgspec.structs.fields(kind) if not each.required}
+
+    async def given(body: Any) -> dict[str, Any]:
+        found: dict[str, Any] = body.model_dump(exclude_unset=True)
+        nulls = [name for name, value in found.items() if value is None and defaults[name] != {}]
+        return found | {name: defaults[name] for name in nulls}
+
+    given.__annotations__["body"] = _patched(kind, name, whole)
+    return fastapi.Depends(given)
+
+
+def _made(kind: Any, name: str, base: Model, without: tuple[str, ...] = ()) -> Model:
+    fields = {}
     for each in msgspec.structs.fields(kind):
         if each.name not in without:
-            default: Any = None if partial else ... if base is forms.Shown or each.required else _plain(each)
-            field = pydantic.Field(default, description=texts.get(each.name))
-            fields[each.name] = (_modelled(each.type, base), field)
-    base = _Changes if partial else base
-    made: Model = pydantic.create_model(name, __base__=base, __doc__=summary(kind), **fields)  # type: ignore[call-overload]
+            default: Any = ... if base is forms.Shown or each.required else _plain(each)
+            fields[each.name] = (_modelled(each.type, base), default)
+    return _named(kind, name, base, fields)
+
+
+def _patched(kind: Any, name: str, whole: tuple[str, ...] = ()) -> Model:
+    fields = {}
+    for each in msgspec.structs.fields(kind):
+        type_ = _modelled(each.type, forms.Body) if each.name in whole else _members(each.type)
+        fields[each.name] = (type_ if each.required else type_ | None, None)
+    return _named(kind, name, _Changes, fields)
+
+
+def _named(kind: Any, name: str, base: Model, fields: Mapping[str, tuple[Any, Any]]) -> Model:
+    """Return a model with these fields, each a type and a default, and the texts of the struct."""
+    texts = descriptions(kind)
+    given = {
+        each: (type_, pydantic.Field(default, description=texts.get(each))) for each, (type_, default) in fields.items()
+    }
+    made: Model = pydantic.create_model(name, __base__=base, __doc__=summary(kind), **given)  # type: ignore[call-overload]
     return made
+
+
+def _members(kind: Any) -> Any:
+    """Return a type whose objects may have each of their members, or null for it."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if inspect.isclass(kind) and issubclass(kind, msgspec.Struct):
+        return _patched(kind, f"{kind.__name__}Changes")
+    if origin is Annotated:
+        return Annotated[(_members(parts[0]), *map(_range, parts[1:]))]
+    if origin in (Union, types.UnionType):
+        return functools.reduce(operator.or_, map(_members, parts))
+    if origin is dict:
+        return origin[parts[0], _modelled(parts[1], forms.Body) | None]
+    return _modelled(kind, forms.Body)
 
 
 def _plain(field: msgspec.structs.FieldInfo) -> Any:

@@ -42,7 +42,9 @@ class Paths(BaseRoute):
         for route in routes:
             if isinstance(route, APIRoute):
                 is_action = _ACTION.search(route.path) is not None
-                found.setdefault(route.path, _Path(route.path_regex, set(), is_action)).methods.update(route.methods)
+                found.setdefault(route.path, _Path(route.path_regex, set(), is_action)).methods.update(
+                    route.methods or ()
+                )
         self._known = [*found.values()]
         self._actions = [each for each in self._known if each.is_action]
         self._others = others

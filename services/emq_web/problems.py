@@ -19,6 +19,8 @@ from emq_push.service import refusals
 log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
 MOST_ERRORS = 20
 """Most wrong values that one answer names."""
 
@@ -111,10 +113,10 @@ class Problem(Exception):
         return Problem(self.status, self.code, self.detail, pointer=self.pointer, headers=both)
 
 
-def check_json(content_type: str, what: str) -> None:
-    """Raise `Problem` unless the content type of a request is that of JSON; `what` names its body."""
-    if content_type.partition(";")[0].strip().lower() != "application/json":
-        raise Problem(415, "", f"send {what} as application/json")
+def check_json(content_type: str, what: str, kinds: Sequence[str] = (JSON,)) -> None:
+    """Raise `Problem` unless the content type of a request is one of these kinds of JSON; `what` names its body."""
+    if content_type.partition(";")[0].strip().lower() not in kinds:
+        raise Problem(415, "", f"send {what} as {' or '.join(kinds)}")
 
 
 def details(problem: Problem) -> ProblemDetails:

@@ -15,7 +15,7 @@ from emq_web import access, forms, models, versions
 router = models.Router(prefix="/v1/tenants", tags=["tenants"])
 
 Settings = Annotated[dict[str, Any], models.body(TenantSettings, "TenantBody")]
-Changes = Annotated[dict[str, Any], models.body(TenantSettings, "TenantChanges", partial=True)]
+Changes = Annotated[dict[str, Any], models.patch(TenantSettings, "TenantChanges")]
 
 
 def shown(tenant: Tenant) -> answers.Tenant:
@@ -42,7 +42,7 @@ async def put_tenant(
 async def change_tenant(
     body: Changes, of: access.TenantAdmin, response: fastapi.Response, version: versions.Version
 ) -> answers.Tenant:
-    """Change settings of a tenant. Those that the body leaves out keep their values."""
+    """Change settings of a tenant by JSON Merge Patch: what the body leaves out stays, null gives the default again."""
     found, _ = await of.service.tenants.change(of.tenant, body, of.actor, expected=version)
     return _tagged(found, response)
 

@@ -76,6 +76,44 @@ async def test_a_change_keeps_what_it_does_not_name(api: Api) -> None:
     assert (await api("PATCH", path, {"url": None}, status=422))["pointer"] == "/url"
 
 
+async def test_a_patch_changes_the_headers_that_it_names(api: Api) -> None:
+    auth = {"type": "header", "name": "X-Auth", "value": "v"}
+    made = await endpoint_of(api, headers={"X-One": "1", "X-Two": "2"}, auth=auth)
+    path = f"/v1/tenants/acme/endpoints/{made['id']}"
+
+    async def headers() -> dict[str, str]:
+        attributes = (await api.app.catalog.get(f"acme.{made['id']}")).options.attributes
+        return {name[13:]: value for name, value in attributes.items() if name.startswith("push.headers.")}
+
+    changed = await api("PATCH", path, {"headers": {"x-two": "3", "X-Four": "4", "X-One": None}})
+    assert changed["header_names"] == ["x-two", "X-Four"]
+    assert await headers() == {"x-two": "3", "X-Four": "4", "X-Auth": "v"}
+    entry = (await api("GET", "/v1/tenants/acme/audit-log"))["data"][0]
+    assert entry["changes"] == {"header_names": ["x-two", "X-Four", "X-One"]}
+    assert (await api("PATCH", path, {"headers": {}}))["header_names"] == ["x-two", "X-Four"]
+    problem = await api("PATCH", path, {"headers": {f"X-{n}": "v" for n in range(19)}}, status=422)
+    assert (problem["pointer"], "at most 20 headers, and not 21" in problem["detail"]) == ("/headers", True)
+    assert (await api("PATCH", path, {"headers": None}))["header_names"] == []
+    assert await headers() == {"X-Auth": "v"}
+
+
+async def test_null_in_a_patch_gives_an_endpoint_the_default_again(api: Api) -> None:
+    given = {"description": "d", "timeout_s": 3, "ttl_s": 9, "retry_schedule_s": [1], "qps": 5, "event_types": ["a"]}
+    auth = {"type": "bearer", "token": "t"}
+    plain = await endpoint_of(api)
+    made = await endpoint_of(api, **given, auth=auth, signing="svix", batch={"most": 5, "wait_s": 2})
+    path = f"/v1/tenants/acme/endpoints/{made['id']}"
+    changed = await api("PATCH", path, {"batch": {"most": 7, "format": "lines"}})
+    assert changed["batch"] == {"most": 7, "wait_s": 2.0, "format": "lines"}
+    assert (await api("PATCH", path, {"batch": {"wait_s": None}}))["batch"]["wait_s"] == 0.1
+    assert (await api("PATCH", path, {"batch": {"most": None}}, status=422))["pointer"] == "/batch/most"
+    assert (await api("PATCH", path, {"batch": {"most": 1}}, status=422))["pointer"] == "/batch/most"
+    changed = await api("PATCH", path, dict.fromkeys((*given, "auth", "signing", "batch", "signature", "secret")))
+    assert (await api("PATCH", path, {"batch": {"wait_s": 1}}, status=422))["pointer"] == "/batch"
+    own = ("id", "created", "changed", "secret", "signature")
+    assert {k: v for k, v in changed.items() if k not in own} == {k: v for k, v in plain.items() if k not in own}
+
+
 async def test_disabling_and_pausing_are_shown_and_taken_back(api: Api) -> None:
     made = await endpoint_of(api)
     path = f"/v1/tenants/acme/endpoints/{made['id']}"

@@ -115,6 +115,13 @@ async def test_null_gives_a_setting_its_default_again_and_none_means_never(api: 
     assert (await api("PATCH", ORDERS, {"idle_s": "none"}))["settings"]["idle_s"] == "none"
 
 
+async def test_a_patch_of_attributes_leaves_those_that_it_does_not_name(api: Api) -> None:
+    await made(api, attributes={"a": "1", "b": "2"})
+    found = (await api("PATCH", ORDERS, {"attributes": {"b": None, "c": "3"}}))["settings"]
+    assert found["attributes"] == {"a": "1", "c": "3"}
+    await api("PATCH", ORDERS, {"attributes": {"c": 3}}, status=422)
+
+
 async def test_settings_as_they_are_shown_change_nothing(api: Api) -> None:
     tag = await made(api, idle_s="none")
     settings = (await api("GET", ORDERS))["settings"]

@@ -138,7 +138,7 @@ def test_an_account_has_its_requests_a_second() -> None:
     rates.take("other")
     with pytest.raises(Problem, match="at most 10 requests a second") as caught:
         rates.take("acme")
-    assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "1"})
+    assert (caught.value.status, (caught.value.headers or {})["Retry-After"]) == (429, "1")
     now_s = 0.1
     rates.check("acme")
     rates.take("acme")

@@ -78,12 +78,30 @@ def test_a_body_is_held_to_the_ranges_of_its_struct(wrong: Any) -> None:
         model.model_validate(wrong)
 
 
-async def test_a_change_has_the_given_fields_alone() -> None:
-    read = models.body(Thing, "ThingChanges", partial=True).dependency
+class Whole(msgspec.Struct, frozen=True):
+    name: str
+    size: int = 5
+    inner: Inner = Inner()
+    credentials: Inner = Inner()
+    texts: dict[str, str] = {}
+
+
+async def test_a_patch_has_the_given_fields_alone_and_null_is_a_default() -> None:
+    read = models.patch(Whole, "WholeChanges", whole=("credentials",)).dependency
     model = read.__annotations__["body"]
     assert "required" not in model.model_json_schema()
     assert "default" not in model.model_json_schema()["properties"]["size"]
-    assert await read(model.model_validate({"nick": None})) == {"nick": None}
+
+    async def given(**body: Any) -> Any:
+        return await read(model.model_validate(body))
+
+    assert await given() == {}
+    assert await given(size=None, credentials=None) == {"size": 5, "credentials": {"size": 1.0}}
+    assert await given(inner={}, texts={"a": None, "b": "c"}) == {"inner": {}, "texts": {"a": None, "b": "c"}}
+    assert await given(texts=None) == {"texts": None}, "not the default, which would change no member"
+    for wrong in ({"name": None}, {"inner": {"colour": 1}}, {"inner": {"size": 10}}, {"texts": {"a": 1}}):
+        with pytest.raises(ValueError, match="WholeChanges"):
+            await given(**wrong)
 
 
 def test_a_body_full_of_unknown_fields_has_few_errors() -> None:

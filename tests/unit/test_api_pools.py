@@ -98,10 +98,34 @@ async def test_an_entry_that_is_only_created_is_never_changed(api: Api) -> None:
     assert (await api("GET", SMS))["version"] == 2
 
 
+async def test_null_in_a_patch_of_a_pool_removes_an_entry_or_gives_a_default(api: Api) -> None:
+    before = (await api("GET", SMS))["pool"]
+    assert before["tenants"].keys() == {"shop"}
+    merge = {"Content-Type": "application/merge-patch+json"}
+    body = {
+        "tenants": {"shop": None, "bank": {"weight": 2}},
+        "types": {"marketing": {"timeout_s": "none", "priority": 3}},
+    }
+    found = (await api("PATCH", SMS, body, headers=merge))["pool"]
+    assert found["tenants"] == {"bank": {"weight": 2.0}}
+    assert found["types"]["marketing"] == {**before["types"]["marketing"], "timeout_s": None, "priority": 3}
+    found = (await api("PATCH", SMS, {"types": {"marketing": {"timeout_s": None, "priority": None}}, "tenants": None}))[
+        "pool"
+    ]
+    assert "tenants" not in found
+    assert found["types"]["marketing"] == {
+        k: v for k, v in before["types"]["marketing"].items() if k not in ("timeout_s", "priority")
+    }
+    south = f"{SMS}/resources/south"
+    await api("PATCH", south, {"attributes": {"url": "a", "zone": "b"}, "price": 3})
+    value = (await api("PATCH", south, {"attributes": {"url": None}, "price": None}))["value"]
+    assert (value["attributes"], value.get("price")) == ({"zone": "b"}, None)
+
+
 async def test_a_patch_of_a_pool_leaves_what_it_does_not_name(api: Api) -> None:
     before = (await api("GET", SMS))["pool"]
     changed = await api("PATCH", SMS, {"zone": "UTC", "tenants": {"bank": {"weight": 2}}}, status=200)
-    assert changed["pool"] == {**before, "zone": "UTC", "tenants": {"bank": {"weight": 2.0}}}
+    assert changed["pool"] == {**before, "zone": "UTC", "tenants": {**before["tenants"], "bank": {"weight": 2.0}}}
     assert changed["version"] == 2
     for wrong in ({"name": "calls"}, {"zone": "nowhere"}, {"zones": "UTC"}, ["zone"]):
         await api("PATCH", SMS, wrong, status=422)

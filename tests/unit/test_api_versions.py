@@ -53,6 +53,16 @@ async def test_a_patch_names_what_it_changes_and_creates_nothing(api: Api) -> No
     assert (await api("GET", TENANT))["log_retention_s"] == 86_400
 
 
+async def test_null_in_a_patch_gives_a_tenant_the_default_again(api: Api) -> None:
+    body = {"name": None, "payload_retention_s": None, "log_retention_s": None, "delete_on_success": None}
+    merge = {"Content-Type": "application/merge-patch+json"}
+    found = await api("PATCH", TENANT, body, headers=merge)
+    expected = {"name": "", "payload_retention_s": 2_592_000, "log_retention_s": 7_776_000, "delete_on_success": False}
+    assert {name: found[name] for name in expected} == expected
+    assert (await api("GET", f"{TENANT}/audit-log"))["data"][0]["changes"] == expected
+    assert (await api("PATCH", TENANT, {"qps": None}, status=422))["pointer"] == "/qps"
+
+
 async def test_a_tenant_of_another_version_stays_as_it_is(api: Api) -> None:
     old = await etag_of(api, TENANT)
     status, new = await changed(api, "PATCH", TENANT, {"qps": 20}, old)

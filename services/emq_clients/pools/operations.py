@@ -41,7 +41,11 @@ def put_pool(pool: Mapping[str, Any] | msgspec.Struct, *, version: int | None = 
 
 
 def change_pool(pool: str, changes: Mapping[str, Any], *, version: int | None = None) -> Request[answers.StoredPool]:
-    """Change the given fields of a pool; a table replaces the former. `version` as for `put_pool`."""
+    """Change the given fields and entries of a pool by JSON Merge Patch. `version` as for `put_pool`.
+
+    Args:
+        changes: None removes an entry, or gives a field its default; "none" as `timeout_s` is no limit.
+    """
     where, content = path("pools", pool), msgspec.json.encode(changes)
     return Request("PATCH", where, answers.StoredPool, content, match(version), repeatable=version is None)
 
@@ -105,7 +109,7 @@ def put_entry(
 def change_entry(
     pool: str, table: Table, name: str, changes: Mapping[str, Any], *, version: int | None = None
 ) -> Request[answers.Entry]:
-    """Change the given fields of an entry; a list or a table replaces the former. `version` as for `put_pool`."""
+    """Change the given fields of an entry by JSON Merge Patch, as `change_pool`; a list replaces the former."""
     where, content = path("pools", pool, table, name), msgspec.json.encode(changes)
     return Request("PATCH", where, answers.Entry, content, match(version), repeatable=version is None)
 

@@ -58,6 +58,7 @@ def change_family(family: str, changes: Mapping[str, Any], *, version: int | Non
 
     Args:
         changes: settings and bounds by name; None gives a setting its default again, and "none" as `idle_s` is never.
+            `attributes` changes those that it names; None as a value removes one.
         version: change only this version; None for any.
     """
     where, content = path("families", family), msgspec.json.encode(changes)

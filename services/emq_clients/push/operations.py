@@ -142,7 +142,10 @@ def create_endpoint(
 
 
 def change_endpoint(tenant: str, endpoint: str, **settings: Any) -> Request[answers.Endpoint]:
-    """Change the given fields of an endpoint; None sets `qps` and `ttl_s` to no limit, and ends `batch`.
+    """Change the given fields of an endpoint by JSON Merge Patch; None gives a field its default.
+
+    So None sets `qps` and `ttl_s` to no limit, and ends `batch`. `headers` and `batch` change the members that they
+    name; None as the value of a header removes it.
 
     Another `signature` makes a new secret or key, which the answer has; so a change of it is sent once.
     """

@@ -154,13 +154,12 @@ async def endpoint(
     Example: emq push endpoint acme https://acme.example/hooks --event 'order.*'
     """
     async with opened_service(session) as (_, service):
-        from emq_push.endpoint import Batch
         from emq_push.records.endpoints import EndpointSettings
         from emq_push.service.topic_fields import TopicFields
 
         settings = _valid({"url": url, "event_types": event or ["*"], "qps": qps}, EndpointSettings)
         fields = TopicFields(
-            batch=None if batch is None else Batch(batch),
+            batch=None if batch is None else {"most": batch},
             signature=signature,
             secret=_secret(secret_file) if secret_file else "",
             signing=signing,

@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 from emq_push import endpoint as delivered
 from emq_push.endpoint import Batch
 from emq_push.endpoint_values import HEADER_PREFIX, MAX_HEADER_LENGTH, MAX_URL_LENGTH
+from emq_push.merging import merged
 from emq_push.records.endpoints import END, Endpoint, EndpointSettings
 from emq_push.secrets import PREFIX, Secrets, is_encrypted
 from emq_push.service.refusals import Invalid
@@ -22,6 +23,7 @@ AUTH = "push-auth"
 """The attribute that tells which header authenticates, so that a change of the others leaves it alone."""
 AUTHORIZATION = "Authorization"
 MAX_SECRET = 512
+MOST_HEADERS = 20
 
 _NEEDED = {
     "bearer": ("token",),
@@ -105,7 +107,7 @@ class EndpointFields(EndpointSettings, frozen=True, kw_only=True):
         signing: the headers that carry signatures: "standard", "svix", "stripe", "github", or a style of one's own.
     """
 
-    headers: Annotated[dict[str, Annotated[str, Meta(max_length=MAX_HEADER_LENGTH)]], Meta(max_length=20)] = (
+    headers: Annotated[dict[str, Annotated[str, Meta(max_length=MAX_HEADER_LENGTH)]], Meta(max_length=MOST_HEADERS)] = (
         msgspec.field(default_factory=dict)
     )
     auth: Auth = Auth("none")
@@ -119,17 +121,19 @@ class TopicFields(msgspec.Struct, frozen=True):
     """Fields of a request for the topic alone; what is not given stays as it is.
 
     Attributes:
-        headers: all of them, without the one that authenticates; None if not given.
+        headers: values by name, without the one that authenticates; None as a value removes the header. Other headers
+            stay. None for no headers at all; `UNSET` if not given.
         auth: None if not given.
-        batch: None for a request of its own for each message; `UNSET` if not given.
+        batch: fields of `Batch`, of which those that are left out stay; None for a request of its own for each message;
+            `UNSET` if not given.
         signature: the kind of signatures; None if not given.
         secret: of the signatures; empty if not given.
         signing: the style of the signatures; None if not given.
     """
 
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[str, str | None] | UnsetType | None = UNSET
     auth: Auth | None = None
-    batch: Batch | UnsetType | None = UNSET
+    batch: Mapping[str, Any] | UnsetType | None = UNSET
     signature: Kind | None = None
     secret: Secret = ""
     signing: Style | None = None
@@ -139,11 +143,11 @@ class TopicFields(msgspec.Struct, frozen=True):
 
     def shown(self) -> dict[str, Any]:
         """Return the given fields as the audit log has them: names and kinds, and no secret."""
-        found: dict[str, Any] = {} if self.headers is None else {"header_names": list(self.headers)}
+        found: dict[str, Any] = {} if self.headers is UNSET else {"header_names": list(self.headers or ())}
         if self.auth is not None:
             found["auth"] = self.auth.type
         if self.batch is not UNSET:
-            found["batch"] = msgspec.to_builtins(self.batch)
+            found["batch"] = self.batch
         if self.signature is not None:
             found["signature"] = self.signature
         if self.secret:
@@ -154,8 +158,9 @@ class TopicFields(msgspec.Struct, frozen=True):
 
     def named(self, endpoint: Endpoint) -> Endpoint:
         """Return the row of an endpoint with the headers' names and the kind of authentication, if they are given."""
-        if self.headers is not None:
-            endpoint = msgspec.structs.replace(endpoint, header_names=tuple(self.headers))
+        if self.headers is not UNSET:
+            names = dict.fromkeys(endpoint.header_names, "")
+            endpoint = msgspec.structs.replace(endpoint, header_names=tuple(self._with_headers(names)))
         if self.auth is not None:
             endpoint = msgspec.structs.replace(endpoint, auth=self.auth.type)
         return endpoint
@@ -172,24 +177,44 @@ class TopicFields(msgspec.Struct, frozen=True):
         found = dict(before)
         if self.auth is not None:
             _drop_auth(found)
-        auth_name = found.get(AUTH, "")
-        if self.headers is not None:
-            for name in [name for name in found if name.startswith(HEADER_PREFIX)]:
-                if name != HEADER_PREFIX + auth_name:
-                    del found[name]
-            given = {name: _encrypted(value, secrets, f"/headers/{name}") for name, value in self.headers.items()}
-            found |= {HEADER_PREFIX + name: value for name, value in given.items()}
+        if self.headers is not UNSET:
+            keys = [
+                key for key in found if key.startswith(HEADER_PREFIX) and key != HEADER_PREFIX + found.get(AUTH, "")
+            ]
+            there = {key.removeprefix(HEADER_PREFIX): found.pop(key) for key in keys}
+            given = {name: value for name, value in (self.headers or {}).items() if value is not None}
+            sealed = {name: _encrypted(value, secrets, f"/headers/{name}") for name, value in given.items()}
+            headers = {**self._with_headers(there), **sealed}
+            if len(headers) > MOST_HEADERS:
+                text = f"an endpoint has at most {MOST_HEADERS} headers, and not {len(headers)}"
+                raise Invalid("invalid_request", f"{text}; remove one: null as its value", "/headers")
+            found |= {HEADER_PREFIX + name: value for name, value in headers.items()}
         if self.auth is not None:
             found |= self.auth.attributes(secrets)
         if self.batch is not UNSET:
+            batch = batch_in(found)
             for name in delivered.BATCH:
                 found.pop(name, None)
-            found |= {} if self.batch is None else _of_batch(self.batch)
+            found |= {} if self.batch is None else _of_batch(_batch(batch, self.batch))
         if self.signing == STANDARD:
             found.pop(SIGNING, None)
         elif self.signing is not None:
             found[SIGNING] = self.signing
         return found
+
+    def _with_headers(self, there: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers that there are with the given ones; names in upper and lower case are the same."""
+        given = self.headers or {}
+        changed = {name.lower() for name in (there if self.headers is None else given)}
+        kept = {name: value for name, value in there.items() if name.lower() not in changed}
+        return kept | {name: value for name, value in given.items() if value is not None}
+
+
+def _batch(there: Batch | None, given: Mapping[str, Any]) -> Batch:
+    try:
+        return msgspec.convert(merged(msgspec.to_builtins(there), given), Batch)
+    except msgspec.ValidationError as exc:
+        raise Invalid("invalid_request", f"batch: {exc}", "/batch") from None
 
 
 def _encrypted(value: str, secrets: Secrets, pointer: str) -> str:

@@ -11,6 +11,7 @@ from emq.runtime import errors
 from emq.runtime.inputs import shown as in_text
 from emq_clients.pools import answers
 from emq_clients.requests import Page
+from emq_push.merging import merged
 from emq_push.records import cursors
 from emq_scheduling.model import Pool
 from emq_scheduling.pools import documents
@@ -117,16 +118,16 @@ def _read(values: object, pool: str) -> Pool:
 async def change_pool(
     of: access.PoolAdmin, request: fastapi.Request, response: fastapi.Response, version: versions.Version
 ) -> answers.StoredPool:
-    """Change a pool: what the body leaves out stays; a table that it has replaces the former.
+    """Change a pool by JSON Merge Patch: what the body leaves out stays, null removes an entry, or gives the default.
 
-    For one entry of a table, use the path of the entry.
+    "none" as `timeout_s` of a type is no limit.
     """
     given = await schemas.read(request)
     if not isinstance(given, dict):
         raise errors.InvalidPool(f"pool {in_text(of.pool)}: the body must be an object with the fields to change")
 
     def change(found: Pool) -> Pool:
-        return _read({**msgspec.to_builtins(found), **given}, of.pool)
+        return _read(merged(msgspec.to_builtins(found), given), of.pool)
 
     return answer(await of.desk.change(of.pool, change, version, of.caller.actor), response)
 

@@ -14,6 +14,7 @@ import msgspec
 from emq.runtime import errors
 from emq.runtime.inputs import shown as in_text
 from emq_clients.pools import answers
+from emq_push.merging import merged
 from emq_scheduling.model import Calendar, Pool, Resource, TaskType, Tenant
 from emq_scheduling.pools import documents
 from emq_web import models, versions
@@ -182,14 +183,17 @@ def _add(table: Table) -> None:
         openapi_extra=schemas.body(schemas.of(table.kind, partial=True)),
     )
     async def patch(at: At, request: fastapi.Request) -> answers.Entry:
-        """Change an entry: what the body leaves out stays; a list or a table that it has replaces the former."""
+        """Change an entry by JSON Merge Patch: what the body leaves out stays, null gives the default again.
+
+        A list replaces the former one. "none" as `timeout_s` of a type is no limit.
+        """
         given = await schemas.read(request)
         if not isinstance(given, dict):
             source = table.source(at.pool, at.name)
             raise errors.InvalidPool(f"{source}: the body must be an object with the fields to change")
 
         def change(found: Pool) -> Pool:
-            values = {**msgspec.to_builtins(table.entry(found, at.name)), **given}
+            values = merged(msgspec.to_builtins(table.entry(found, at.name)), given)
             return table.with_entry(found, at.name, table.read(values, at.pool, at.name))
 
         return await at.entry(table, change)

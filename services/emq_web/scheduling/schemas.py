@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import fastapi
 import msgspec
 
 from emq.runtime import documents, errors
-from emq_web.problems import Problem, check_json
+from emq_web.problems import JSON, MERGE_PATCH, Problem, check_json
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -22,17 +22,35 @@ def of(kind: type[msgspec.Struct], *, without: tuple[str, ...] = (), partial: bo
 
     Args:
         without: fields that the body does not have.
-        partial: the body has any of the fields.
+        partial: the body is a JSON Merge Patch: it has any of the fields, and null where they have a default.
     """
     [_], parts = msgspec.json.schema_components([kind], ref_template=_REF)
     found: dict[str, Any] = _written_out(parts[kind.__name__], parts)
     found["properties"] = {name: each for name, each in found["properties"].items() if name not in without}
     required = [name for name in found.pop("required", []) if name not in without]
     if partial:
-        for each in found["properties"].values():
-            each.pop("default", None)
-    elif required:
+        return _patch(found, required)
+    if required:
         found["required"] = required
+    return found
+
+
+def _patch(schema: dict[str, Any], required: Sequence[str]) -> dict[str, Any]:
+    """Return the schema of a JSON Merge Patch of what fits a schema: each member may be left out, or null.
+
+    Args:
+        required: names without a default.
+    """
+    found = {name: value for name, value in schema.items() if name not in ("required", "default")}
+    if "properties" in found:
+        found["properties"] = {
+            name: _patch(each, ()) if name in required else {"anyOf": [_patch(each, ()), {"type": "null"}]}
+            for name, each in found["properties"].items()
+        }
+    if isinstance(found.get("additionalProperties"), dict):
+        found["additionalProperties"] = {"anyOf": [_patch(found["additionalProperties"], ()), {"type": "null"}]}
+    if "anyOf" in found:
+        found["anyOf"] = [_patch(each, ()) for each in found["anyOf"]]
     return found
 
 
@@ -57,7 +75,8 @@ async def read(request: fastapi.Request) -> Any:
     Raises:
         Problem: it is not JSON.
     """
-    check_json(request.headers.get("content-type", ""), "the body")
+    kinds = (JSON, MERGE_PATCH) if request.method == "PATCH" else (JSON,)
+    check_json(request.headers.get("content-type", ""), "the body", kinds)
     try:
         return _decode(await request.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
