@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import urllib.parse
+import uuid
 from collections.abc import Mapping
 from typing import Any, Generic, TypedDict, TypeVar
 
@@ -36,14 +37,13 @@ class Paging(TypedDict, total=False):
 
 
 class Request(msgspec.Struct, Generic[T], frozen=True):
-    """One operation of the API.
+    """One operation of the API. A client may send it several times, when no answer comes.
 
     Attributes:
         path: below the API's address, with its query.
         body: as JSON; None for none.
         answer: the type of the answer's body.
-        headers: besides those of every request.
-        repeatable: a second request does no harm, so that the client may repeat it when no answer came.
+        headers: besides those of every request; `once` if to do it twice would do harm.
     """
 
     method: str
@@ -51,7 +51,6 @@ class Request(msgspec.Struct, Generic[T], frozen=True):
     answer: type[T]
     body: bytes | None = None
     headers: Mapping[str, str] = {}
-    repeatable: bool = True
 
 
 def one_of(*values: str) -> msgspec.Meta:
@@ -76,10 +75,18 @@ def body(**fields: Any) -> bytes:
 
 
 def match(version: int | None) -> Mapping[str, str]:
-    """Return the header that limits a change to a version: 0 for what must not exist, None for any."""
+    """Return the headers that limit a change to a version: 0 for what must not exist, None for any.
+
+    A repeat would find the version that the first request made, so the change is made once.
+    """
     if version is None:
         return {}
-    return {"If-Match": f'"{version}"'} if version else {"If-None-Match": "*"}
+    return {**once(), **({"If-Match": f'"{version}"'} if version else {"If-None-Match": "*"})}
+
+
+def once(key: str | None = None) -> Mapping[str, str]:
+    """Return the header by which the API carries a request out once, however often it comes; None for a new key."""
+    return {"Idempotency-Key": key or uuid.uuid4().hex}
 
 
 def _text(value: Any) -> str:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 TIMEOUT_S = 30.0
 """Seconds for which one request may take."""
 TRIES = 5
-"""Most requests for one operation, where a repeat does no harm."""
+"""Most requests for one operation."""
 WAIT_S = 0.2
 MOST_WAIT_S = 10.0
 """Seconds before the second request, and at most before a later one. Each wait is twice the one before, shortened by a
@@ -42,8 +42,8 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 class AsyncApi:
     """A client for code with an event loop; an async context manager, which many tasks may share.
 
-    A request that gets no answer, or an answer that asks to come back later, is repeated if a repeat does no harm. All
-    methods raise `ApiError` for a request that the API refuses, and `ApiUnavailable` if no request was answered.
+    A request that gets no answer, or an answer that asks to come back later, is repeated; the API carries it out once.
+    All methods raise `ApiError` for a request that the API refuses, and `ApiUnavailable` if no request was answered.
     """
 
     def __init__(self, url: str, key: str, *, timeout_s: float = TIMEOUT_S, tries: int = TRIES) -> None:
@@ -80,9 +80,8 @@ class AsyncApi:
 
     async def send(self, request: Request[T]) -> T:
         """Send the request of an operation; return its answer. Raises as the class says."""
-        tries = self._tries if request.repeatable else 1
         wait_s, trouble = WAIT_S, ""
-        for left in reversed(range(tries)):
+        for left in reversed(range(self._tries)):
             asked_s: float | None = None
             try:
                 status, headers, content = await self._exchange(request)
@@ -92,7 +91,8 @@ class AsyncApi:
                 if 200 <= status < 300:
                     return _decoded(request, content)
                 failure = ApiError(status, _problem(content))
-                if status not in _AGAIN or (not left and status in (408, 429)):
+                is_under_way = status == 409 and "Retry-After" in headers
+                if not (status in _AGAIN or is_under_way) or (not left and status in (408, 409, 429)):
                     raise failure
                 trouble, asked_s = str(failure), _seconds(headers.get("Retry-After"))
             if left:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import fastapi
 import msgspec
@@ -14,6 +15,7 @@ from emq_web import (
     cluster,
     dead_letters,
     deliveries,
+    documenting,
     endpoints,
     families,
     keys,
@@ -42,6 +44,16 @@ Errors are problems by RFC 9457 with a stable `code`. Times are by RFC 3339. Lis
 """
 
 
+class _Application(fastapi.FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document, which is made once."""
+        is_new = self.openapi_schema is None
+        document: dict[str, Any] = super().openapi()
+        if is_new:
+            documenting.complete(document)
+        return document
+
+
 def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI:
     """Return the application.
 
@@ -51,7 +63,7 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
     """
     limits = limits or Limits(requests_per_s=service.parts.app.settings.api_requests_per_s)
     routes, paths = _routes()
-    application = fastapi.FastAPI(
+    application = _Application(
         title=TITLE,
         description=DESCRIPTION,
         version="1",
@@ -94,7 +106,7 @@ def _routes() -> tuple[Sequence[BaseRoute], Paths]:
     api = fastapi.APIRouter(responses=problems.RESPONSES)
     of_push = (tenants, endpoints, messages, keys, families, deliveries, replays, dead_letters, lag, cluster)
     routers = [part.router for part in (*of_push, catalog, tasks, parts, now)]
-    routers += [dead_letters.actions, *pages.ROUTERS]
+    routers += [messages.publishing, dead_letters.actions, *pages.ROUTERS]
     for router in routers:
         api.include_router(router)
     others = dict.fromkeys((DOCUMENT, probes.LIVE, probes.READY), probes.METHODS)

@@ -18,10 +18,10 @@ from emq_push.service.incoming import Incoming, Many
 from emq_push.service.service import PushService
 from emq_web.access import Caller, caller_of
 from emq_web.one_or_many import OneOrMany
-from emq_web.problems import Problem, answer, check_json, of_error
+from emq_web.problems import answer, check_json, of_error
+from emq_web.repeating import key_of
 
 _PATH = re.compile(r"/v1/tenants/(?P<tenant>[A-Za-z0-9_-]{1,64})/messages")
-_KEY = re.compile(r"[!-~]{1,255}")
 _encode = msgspec.json.Encoder().encode
 
 BODIES = OneOrMany(Incoming, Many, "messages")
@@ -67,19 +67,11 @@ async def publish(service: PushService, caller: Caller, tenant: str, headers: Ma
     """
     caller.check("send", tenant)
     check_json(headers.get("content-type", ""), "the messages")
-    key = _idempotency_key(headers.get("idempotency-key", ""))
+    key = key_of(headers.get("idempotency-key", ""))
     messages, is_single = BODIES.read(body)
     digest = hashlib.sha256(body).hexdigest() if key else ""
     receipts = await service.publishing.publish(tenant, messages, key=key, digest=digest, is_single=is_single)
     return _encode(receipts[0]) if is_single else b'{"data":' + _encode(receipts) + b"}"
-
-
-def _idempotency_key(text: str) -> str:
-    """Return the key; the draft of the IETF has it in quotes, but many clients send it without."""
-    key = text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
-    if text and not _KEY.fullmatch(key):
-        raise Problem(422, "invalid_request", "Idempotency-Key must be 1 to 255 printable ASCII characters, no spaces")
-    return key
 
 
 async def serve(request: fastapi.Request) -> fastapi.Response:

@@ -18,11 +18,10 @@ from emq_web import access, fast_lane, forms, models
 from emq_web.scheduling import schemas
 
 router = models.Router(prefix="/v1/tenants/{tenant}/messages", tags=["messages"])
+publishing = fastapi.APIRouter(prefix="/v1/tenants/{tenant}/messages", tags=["messages"])
+"""The POST of messages, which knows repeats by itself."""
 
 MessageId = Annotated[str, fastapi.Path(max_length=128, pattern=r"^[A-Za-z0-9_.:-]+$")]
-IdempotencyKey = Annotated[
-    str, fastapi.Header(max_length=255, pattern=r"^[!-~]*$", description="of a request that may be repeated for 24 h")
-]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -56,10 +55,8 @@ def _shown(
     )
 
 
-@router.post("", status_code=202, response_model=None, responses=ACCEPTED, openapi_extra=BODY)
-async def publish(
-    tenant: access.TenantId, request: fastapi.Request, _: access.Bearer, idempotency_key: IdempotencyKey = ""
-) -> fastapi.Response:
+@publishing.post("", status_code=202, response_model=None, responses=ACCEPTED, openapi_extra=BODY)
+async def publish(tenant: access.TenantId, request: fastapi.Request, _: access.Bearer) -> fastapi.Response:
     """Publish one message, or up to 500 at once, to the tenant's endpoints.
 
     The answer comes once all messages are in the queues of their endpoints. Repeating a request with the same ids of

@@ -22,6 +22,7 @@ import pydantic
 from fastapi.datastructures import DefaultPlaceholder
 
 from emq_web import forms
+from emq_web.repeating import RepeatableRoute
 
 Struct = type[msgspec.Struct]
 Model = type[pydantic.BaseModel]
@@ -34,7 +35,13 @@ _models: dict[tuple[Any, Model], Model] = {}
 
 
 class Router(fastapi.APIRouter):
-    """Routes to operations that return structs. Each answer is written and documented by the model of the struct."""
+    """Routes to operations that return structs. Each answer is written and documented by the model of the struct.
+
+    Requests with an `Idempotency-Key` are carried out once.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(route_class=RepeatableRoute, **options)
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """Add an operation. Without a `response_model` it has the one of its return type."""

@@ -152,7 +152,7 @@ def of_error(exc: Exception) -> Problem:
             return exc
         case refusals.Refused():
             status = next(s for kind, s in _STATUS.items() if isinstance(exc, kind))
-            headers = {"Retry-After": "1"} if status == 503 else None
+            headers = {"Retry-After": "1"} if status == 503 or exc.code == refusals.IN_PROGRESS else None
             return Problem(status, exc.code, str(exc), pointer=exc.pointer, headers=headers)
         case InvalidCursor():
             return Problem(422, "invalid_cursor", str(exc))

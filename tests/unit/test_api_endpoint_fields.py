@@ -349,6 +349,6 @@ def test_the_command_line_creates_such_endpoints(emq: Shell, monkeypatch: pytest
     assert "--batch" in emq.refused("push endpoint acme http://127.0.0.1:9/ --batch 1001", code=2)
 
 
-def test_a_change_that_makes_a_secret_is_sent_once() -> None:
-    assert operations.change_endpoint("acme", "ep", qps=None).repeatable
-    assert not operations.change_endpoint("acme", "ep", signature="hmac").repeatable
+def test_a_change_that_makes_a_secret_is_made_once() -> None:
+    assert not operations.change_endpoint("acme", "ep", qps=None).headers
+    assert "Idempotency-Key" in operations.change_endpoint("acme", "ep", signature="hmac").headers

@@ -108,12 +108,50 @@ async def test_a_publish_without_an_answer_is_repeated_under_the_same_key(hurry:
     assert len(keys) == 1
 
 
-async def test_an_operation_that_a_repeat_would_double_is_sent_once(hurry: None) -> None:
-    flaky = Flaky(None, "202 Accepted")
-    async with served(flaky.serve) as port, AsyncPushClient(f"http://127.0.0.1:{port}", "k") as push:
+async def test_an_operation_that_a_repeat_would_double_is_repeated_under_the_same_key(hurry: None) -> None:
+    flaky = Flaky(None, "409 Conflict\r\nRetry-After: 0", None)
+    async with served(flaky.serve) as port, AsyncPushClient(f"http://127.0.0.1:{port}", "k", tries=3) as push:
         with pytest.raises(ApiUnavailable, match="resend"):
             await push.resend("acme", "ep:m")
+    keys = {re.search(rb"(?i)idempotency-key: (\S+)", head)[1] for head in flaky.asked}  # type: ignore[index]
+    assert (len(flaky.asked), len(keys)) == (3, 1)
+
+
+async def test_a_refusal_that_asks_for_no_repeat_is_told_at_once(hurry: None) -> None:
+    flaky = Flaky("409 Conflict")
+    async with served(flaky.serve) as port, AsyncPushClient(f"http://127.0.0.1:{port}", "k") as push:
+        with pytest.raises(ApiError):
+            await push.resend("acme", "ep:m")
     assert len(flaky.asked) == 1
+
+
+async def test_what_is_made_twice_over_a_bad_network_is_made_once(
+    service: Service, hurry: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer of each request is lost."""
+    exchange = transport.AsyncApi._exchange
+    lost: set[int] = set()
+
+    async def lossy(self: Any, request: Any) -> Any:
+        found = await exchange(self, request)
+        if id(request) not in lost:
+            lost.add(id(request))
+            raise TimeoutError
+        return found
+
+    async with AsyncPushClient(*service) as push:
+        await push.put_tenant("acme", qps=5)
+        monkeypatch.setattr(transport.AsyncApi, "_exchange", lossy)
+        made = await push.create_endpoint("acme", url="https://127.0.0.1:9/in")
+        rotated = await push.rotate_secret("acme", made.id)
+        key = await push.create_key(role="admin")
+        monkeypatch.setattr(transport.AsyncApi, "_exchange", exchange)
+        assert made.secret
+        assert rotated.secret not in ("", made.secret)
+        assert [each.id for each in (await push.endpoints("acme")).data] == [made.id]
+        assert [each.id for each in (await push.keys()).data][1:] == [key.id]
+        actions = [entry.action for entry in (await push.audit_log()).data]
+    assert actions == ["key.created", "endpoint.secret_rotated", "endpoint.created", "tenant.created", "key.created"]
 
 
 async def test_too_many_requests_are_repeated_and_then_told(hurry: None) -> None:

@@ -55,8 +55,8 @@ async def test_the_same_secret_again_changes_nothing_and_ends_no_overlap(api: Ap
     first = await api("PATCH", f"{path}/{made['id']}", {"secret": OTHER})
     again = await api("PATCH", f"{path}/{made['id']}", {"secret": OTHER})
     assert again["old_secret_until"] == first["old_secret_until"]
-    assert operations.change_endpoint("acme", "ep", secret=OTHER).repeatable
-    assert not operations.rotate_secret("acme", "ep", secret=OTHER).repeatable
+    assert not operations.change_endpoint("acme", "ep", secret=OTHER).headers
+    assert "Idempotency-Key" in operations.rotate_secret("acme", "ep", secret=OTHER).headers
 
 
 @pytest.mark.parametrize(

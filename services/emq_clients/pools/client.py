@@ -15,7 +15,7 @@ POLL_S = 0.5
 class Operations:
     """The methods of both clients.
 
-    A task is submitted with an id, so that a repeat stores it once. Changes of one version and deletions are sent once.
+    A task is submitted with an id, so that a repeat stores it once.
     """
 
     put_pool = Method(operations.put_pool)

@@ -14,7 +14,7 @@ import msgspec
 
 from emq.runtime import errors
 from emq_clients.pools import answers
-from emq_clients.requests import Page, Paging, Request, body, match, path
+from emq_clients.requests import Page, Paging, Request, body, match, once, path
 
 Table = Literal["resources", "types", "calendars", "tenants"]
 """The kinds of entries of a pool."""
@@ -27,8 +27,7 @@ def put_pool(pool: Mapping[str, Any] | msgspec.Struct, *, version: int | None = 
 
     Args:
         pool: with its name.
-        version: change only this version, 0 to create only; None for any. With a version the request is sent once,
-            since a repeat would find the version that the first request made.
+        version: change only this version, 0 to create only; None for any.
 
     Raises:
         InvalidPool: the pool has no name.
@@ -37,7 +36,7 @@ def put_pool(pool: Mapping[str, Any] | msgspec.Struct, *, version: int | None = 
     if not isinstance(name, str) or not name:
         raise errors.InvalidPool(f"the pool has the name {name!r}; give it one, such as 'sms'")
     where, content = path("pools", name), msgspec.json.encode(pool)
-    return Request("PUT", where, answers.StoredPool, content, match(version), repeatable=version is None)
+    return Request("PUT", where, answers.StoredPool, content, match(version))
 
 
 def change_pool(pool: str, changes: Mapping[str, Any], *, version: int | None = None) -> Request[answers.StoredPool]:
@@ -47,7 +46,7 @@ def change_pool(pool: str, changes: Mapping[str, Any], *, version: int | None = 
         changes: None removes an entry, or gives a field its default; "none" as `timeout_s` is no limit.
     """
     where, content = path("pools", pool), msgspec.json.encode(changes)
-    return Request("PATCH", where, answers.StoredPool, content, match(version), repeatable=version is None)
+    return Request("PATCH", where, answers.StoredPool, content, match(version))
 
 
 def pool(pool: str) -> Request[answers.StoredPool]:
@@ -61,9 +60,9 @@ def pools(**paging: Unpack[Paging]) -> Request[Page[answers.PoolSummary]]:
 
 
 def delete_pool(pool: str, *, force: bool | None = None, version: int | None = None) -> Request[None]:
-    """Delete a pool; with `force` also its tasks that are not done. It is sent once: a repeat would find no pool."""
+    """Delete a pool; with `force` also its tasks that are not done."""
     where = path("pools", pool, force="true" if force else None)
-    return Request("DELETE", where, type(None), headers=match(version), repeatable=False)
+    return Request("DELETE", where, type(None), headers={**once(), **match(version)})
 
 
 def snapshot(pool: str) -> Request[answers.Snapshot]:
@@ -103,7 +102,7 @@ def put_entry(
         version: change only this version of the pool, 0 to create only; None for any.
     """
     where, content = path("pools", pool, table, name), msgspec.json.encode(value)
-    return Request("PUT", where, answers.Entry, content, match(version), repeatable=version is None)
+    return Request("PUT", where, answers.Entry, content, match(version))
 
 
 def change_entry(
@@ -111,7 +110,7 @@ def change_entry(
 ) -> Request[answers.Entry]:
     """Change the given fields of an entry by JSON Merge Patch, as `change_pool`; a list replaces the former."""
     where, content = path("pools", pool, table, name), msgspec.json.encode(changes)
-    return Request("PATCH", where, answers.Entry, content, match(version), repeatable=version is None)
+    return Request("PATCH", where, answers.Entry, content, match(version))
 
 
 def entry(pool: str, table: Table, name: str) -> Request[answers.Entry]:
@@ -120,9 +119,9 @@ def entry(pool: str, table: Table, name: str) -> Request[answers.Entry]:
 
 
 def delete_entry(pool: str, table: Table, name: str, *, version: int | None = None) -> Request[answers.EntryDeleted]:
-    """Delete an entry that no resource uses. It is sent once: a repeat would find no entry."""
+    """Delete an entry that no resource uses."""
     where = path("pools", pool, table, name)
-    return Request("DELETE", where, answers.EntryDeleted, headers=match(version), repeatable=False)
+    return Request("DELETE", where, answers.EntryDeleted, headers={**once(), **match(version)})
 
 
 def set_limits(
@@ -147,7 +146,7 @@ def resume_resource(pool: str, resource: str, *, version: int | None = None) -> 
 
 def _do(pool: str, resource: str, action: str, version: int | None) -> Request[answers.Entry]:
     where = path("pools", pool, "resources", f"{resource}:{action}")
-    return Request("POST", where, answers.Entry, None, match(version), repeatable=version is None)
+    return Request("POST", where, answers.Entry, None, match(version))
 
 
 # --------------------------------------------------------------------------------------------------------------- tasks

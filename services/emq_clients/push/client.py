@@ -7,11 +7,7 @@ from emq_clients.transport import Api, AsyncApi, Method
 
 
 class Operations:
-    """The methods of both clients.
-
-    `create_endpoint`, `rotate_secret`, `resend`, `start_replay`, `replay_dead_letters`, `send_example`, the making of
-    keys, and `change_endpoint` with a `signature` are sent once.
-    """
+    """The methods of both clients."""
 
     put_tenant = Method(operations.put_tenant)
     change_tenant = Method(operations.change_tenant)

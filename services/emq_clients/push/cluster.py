@@ -14,7 +14,7 @@ from emq.topics.families import Bounds
 from emq.topics.family_file import NONE
 from emq.topics.option_types import FamilyArguments
 from emq_clients.push import answers
-from emq_clients.requests import Page, Paging, Request, body, match, path
+from emq_clients.requests import Page, Paging, Request, body, match, once, path
 
 
 def hosts() -> Request[answers.Hosts]:
@@ -62,7 +62,7 @@ def change_family(family: str, changes: Mapping[str, Any], *, version: int | Non
         version: change only this version; None for any.
     """
     where, content = path("families", family), msgspec.json.encode(changes)
-    return Request("PATCH", where, answers.Family, content, match(version), repeatable=version is None)
+    return Request("PATCH", where, answers.Family, content, match(version))
 
 
 def family(family: str) -> Request[answers.Family]:
@@ -76,9 +76,9 @@ def families(**paging: Unpack[Paging]) -> Request[Page[answers.Family]]:
 
 
 def delete_family(family: str, *, force: bool = False, version: int | None = None) -> Request[None]:
-    """Delete a family; with `force` also its topics with their messages. It is sent once."""
+    """Delete a family; with `force` also its topics with their messages."""
     where = path("families", family, force="true" if force else None)
-    return Request("DELETE", where, type(None), headers=match(version), repeatable=False)
+    return Request("DELETE", where, type(None), headers={**once(), **match(version)})
 
 
 def pause_family(family: str) -> Request[answers.Family]:

@@ -6,14 +6,13 @@ Arguments that are None are left out, so that the service's default or present v
 from __future__ import annotations
 
 import datetime
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Required, TypedDict, Unpack
 
 import msgspec
 
 from emq_clients.push import answers
-from emq_clients.requests import Page, Paging, Request, body, path
+from emq_clients.requests import Page, Paging, Request, body, once, path
 
 Role = Literal["admin", "submit", "read", "send", "manage"]
 Signature = Literal["hmac", "ed25519"]
@@ -138,7 +137,7 @@ def create_endpoint(
     """
     signed = {"signature": signature, "secret": secret, "signing": signing}
     content = body(url=url, event_types=event_types, qps=qps, auth=auth, batch=batch, **signed, **settings)
-    return Request("POST", path("tenants", tenant, "endpoints"), answers.Endpoint, content, repeatable=False)
+    return Request("POST", path("tenants", tenant, "endpoints"), answers.Endpoint, content, once())
 
 
 def change_endpoint(tenant: str, endpoint: str, **settings: Any) -> Request[answers.Endpoint]:
@@ -147,11 +146,11 @@ def change_endpoint(tenant: str, endpoint: str, **settings: Any) -> Request[answ
     So None sets `qps` and `ttl_s` to no limit, and ends `batch`. `headers` and `batch` change the members that they
     name; None as the value of a header removes it.
 
-    Another `signature` makes a new secret or key, which the answer has; so a change of it is sent once.
+    Another `signature` makes a new secret or key, which the answer has.
     """
     content = msgspec.json.encode(settings)
     where = path("tenants", tenant, "endpoints", endpoint)
-    return Request("PATCH", where, answers.Endpoint, content, repeatable="signature" not in settings)
+    return Request("PATCH", where, answers.Endpoint, content, once() if "signature" in settings else {})
 
 
 def endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
@@ -171,7 +170,7 @@ def delete_endpoint(tenant: str, endpoint: str) -> Request[None]:
 
 def _do(tenant: str, endpoint: str, action: str, content: bytes | None = None) -> Request[answers.Endpoint]:
     where = path("tenants", tenant, "endpoints", f"{endpoint}:{action}")
-    return Request("POST", where, answers.Endpoint, content, repeatable=action != "rotate-secret")
+    return Request("POST", where, answers.Endpoint, content, once() if action == "rotate-secret" else {})
 
 
 def rotate_secret(
@@ -218,7 +217,7 @@ def send_example(
     """Send one signed example to an endpoint, in its queue and under its limits."""
     where = path("tenants", tenant, "endpoints", f"{endpoint}:send-example")
     content = body(event_type=event_type, payload=payload)
-    return Request("POST", where, answers.Example, content, repeatable=False)
+    return Request("POST", where, answers.Example, content, once())
 
 
 # ------------------------------------------------------------------------------------------------------------ messages
@@ -269,7 +268,7 @@ def publish(
     """
     content = msgspec.json.encode(message(event_type, payload, **fields))
     where = path("tenants", tenant, "messages")
-    return Request("POST", where, answers.Receipt, content, _idempotency(idempotency_key))
+    return Request("POST", where, answers.Receipt, content, once(idempotency_key))
 
 
 def publish_many(
@@ -278,11 +277,7 @@ def publish_many(
     """Publish up to 500 messages, as `message` returns them: all of them, or none if one is refused."""
     content = msgspec.json.encode({"messages": messages})
     where = path("tenants", tenant, "messages")
-    return Request("POST", where, answers.Receipts, content, _idempotency(idempotency_key))
-
-
-def _idempotency(key: str | None) -> Mapping[str, str]:
-    return {"Idempotency-Key": key or uuid.uuid4().hex}
+    return Request("POST", where, answers.Receipts, content, once(idempotency_key))
 
 
 def stored_message(tenant: str, message: str) -> Request[answers.StoredMessage]:
@@ -347,7 +342,7 @@ def endpoint_attempts(tenant: str, endpoint: str, **paging: Unpack[Paging]) -> R
 def resend(tenant: str, delivery: str, *, priority: str | None = None) -> Request[answers.Delivery]:
     """Deliver a message to its endpoint once more, as a first attempt."""
     where = path("tenants", tenant, "deliveries", f"{delivery}:resend")
-    return Request("POST", where, answers.Delivery, body(priority=priority), repeatable=False)
+    return Request("POST", where, answers.Delivery, body(priority=priority), once())
 
 
 def cancel(tenant: str, delivery: str) -> Request[answers.Delivery]:
@@ -375,7 +370,7 @@ def start_replay(
         priority: of the replayed messages; left out, each one's own.
     """
     content = body(filter=filter, rate_per_s=rate_per_s, priority=priority)
-    return Request("POST", path("tenants", tenant, "replays"), answers.Replay, content, repeatable=False)
+    return Request("POST", path("tenants", tenant, "replays"), answers.Replay, content, once())
 
 
 def replay(tenant: str, replay: str) -> Request[answers.Replay]:
@@ -437,7 +432,7 @@ def count_dead_letters(tenant: str, *, endpoint: str | None = None) -> Request[a
 def replay_dead_letters(tenant: str, ids: Sequence[str]) -> Request[answers.ReplayedLetters]:
     """Put dead letters back, 500 at most, by the ids of their deliveries. For more, start a replay."""
     where = path("tenants", tenant, "dead-letters:replay")
-    return Request("POST", where, answers.ReplayedLetters, body(ids=ids), repeatable=False)
+    return Request("POST", where, answers.ReplayedLetters, body(ids=ids), once())
 
 
 def purge_dead_letters(
@@ -475,7 +470,7 @@ def create_key(
 ) -> Request[answers.NewKey]:
     """Make a key; the answer alone has it."""
     content = body(role=role, tenant=tenant, name=name, lifetime_s=lifetime_s)
-    return Request("POST", path("keys"), answers.NewKey, content, repeatable=False)
+    return Request("POST", path("keys"), answers.NewKey, content, once())
 
 
 def create_token(
@@ -483,7 +478,7 @@ def create_token(
 ) -> Request[answers.NewKey]:
     """Make a short-lived key for a tenant, such as for its portal."""
     content = body(role=role, name=name, lifetime_s=lifetime_s)
-    return Request("POST", path("tenants", tenant, "tokens"), answers.NewKey, content, repeatable=False)
+    return Request("POST", path("tenants", tenant, "tokens"), answers.NewKey, content, once())
 
 
 def keys(**paging: Unpack[Paging]) -> Request[Page[answers.Key]]:

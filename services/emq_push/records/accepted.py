@@ -71,11 +71,13 @@ class Repeat(msgspec.Struct, frozen=True):
 
     Attributes:
         digest: of the request.
-        answer: as it was given, JSON.
+        answer: as it was given; empty until there is one.
+        created_us: when the request came.
     """
 
     digest: str
     answer: str
+    created_us: int = 0
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -156,7 +158,7 @@ class Accepted(rows.Rows):
             pairs = sa.tuple_(_idempotency.c.tenant, _idempotency.c.key).in_(some)
             query = sa.select(_idempotency).where(_idempotency.c.environment == self._environment, pairs)
             for row in connection.execute(query):
-                found[row.tenant, row.key] = Repeat(row.digest, row.answer)
+                found[row.tenant, row.key] = Repeat(row.digest, row.answer, row.created_us)
         return found
 
     def add_repeats(
@@ -170,6 +172,16 @@ class Accepted(rows.Rows):
                 for (tenant, key), repeat in repeats.items()
             ]
             connection.execute(sa.insert(_idempotency), new)
+
+    def answer_repeat(self, connection: sa.Connection, tenant: str, key: str, answer: str) -> None:
+        """Write down the answer of the request behind an Idempotency-Key."""
+        where = (self._of(_idempotency, tenant), _idempotency.c.key == key)
+        connection.execute(sa.update(_idempotency).where(*where).values(answer=answer))
+
+    def drop_repeat(self, connection: sa.Connection, tenant: str, key: str) -> None:
+        """Forget an Idempotency-Key: the next request with it is the first one."""
+        where = (self._of(_idempotency, tenant), _idempotency.c.key == key)
+        connection.execute(sa.delete(_idempotency).where(*where))
 
     def forget_repeats(self, connection: sa.Connection, before_us: int) -> int:
         """Delete older Idempotency-Keys; return their number."""

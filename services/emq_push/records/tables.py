@@ -105,9 +105,9 @@ attempts = _table(
 idempotency = _table(
     "emq_push_idempotency",
     sa.Column("tenant", sa.Text, primary_key=True),
-    sa.Column("key", sa.Text, primary_key=True, comment="the caller's Idempotency-Key"),
+    sa.Column("key", sa.Text, primary_key=True, comment="the caller's Idempotency-Key; or its key's id, a space, it"),
     sa.Column("digest", sa.Text, nullable=False, comment="of the request's path and body"),
-    sa.Column("answer", sa.Text, nullable=False, comment="as JSON; empty while the request is under way"),
+    sa.Column("answer", sa.Text, nullable=False, comment="JSON, or encrypted; empty while the request is under way"),
     sa.Column("created_us", sa.BigInteger, nullable=False),
     sa.Index("emq_push_idempotency_created", "environment", "created_us"),
     rowid=True,

@@ -17,14 +17,11 @@ from emq_push.records.endpoints import Endpoint, endpoint_of
 from emq_push.service.incoming import PLAIN, Incoming, Request
 from emq_push.service.parts import Parts
 from emq_push.service.plans import Plan, Plans
-from emq_push.service.refusals import Conflict, Invalid, Refused, unknown_endpoint
+from emq_push.service.refusals import IN_PROGRESS, Conflict, Invalid, Refused, unknown_endpoint
 from emq_push.service.tenancy import unknown
 
 LEASE_US = 15_000_000
 """Microseconds after which another process may send the messages of a process that has crashed or is stuck."""
-
-IN_PROGRESS = "request_in_progress"
-"""The code of a request that repeats one which is still under way."""
 
 Answer: TypeAlias = Sequence[Receipt] | Refused
 

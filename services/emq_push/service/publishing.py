@@ -24,10 +24,10 @@ from emq_clients.push.answers import Receipt
 from emq_push.records.accepted import Batch
 from emq_push.records.deliveries import CANCELLED
 from emq_push.service import incoming
-from emq_push.service.accepting import IN_PROGRESS, LEASE_US, Accepting, Answer, Sending, Taken
+from emq_push.service.accepting import LEASE_US, Accepting, Answer, Sending, Taken
 from emq_push.service.incoming import Incoming, Request
 from emq_push.service.parts import Parts
-from emq_push.service.refusals import Conflict, Refused, TryAgain
+from emq_push.service.refusals import IN_PROGRESS, Conflict, Refused, TryAgain
 
 log = logging.getLogger(__name__)
 

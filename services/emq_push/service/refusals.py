@@ -11,6 +11,9 @@ from emq.runtime import errors
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+IN_PROGRESS = "request_in_progress"
+"""The code of a refusal while an earlier request of the same key or ids is under way; a repeat may do."""
+
 
 class Refused(errors.EMQError):
     """The service refuses a call; nothing was changed.

@@ -25,6 +25,7 @@ from emq_push.service.publishing import Publishing
 from emq_push.service.reach import Reach
 from emq_push.service.reading import ReadingService
 from emq_push.service.reconciling import Sweep
+from emq_push.service.repeats import Repeats
 from emq_push.service.replay_runner import ReplayRunner
 from emq_push.service.replaying import ReplayService
 from emq_push.service.resending import ResendingService
@@ -40,7 +41,7 @@ class PushService:
 
     Attributes:
         parts: the app, its database, ids and the audit log.
-        tenants, endpoints, erasing, publishing, handshakes, keys: see their modules.
+        tenants, endpoints, erasing, publishing, handshakes, keys, repeats: see their modules.
         hosts: what the hosts say of themselves.
         reading, resending, replays, letters, lagging, cluster: messages, deliveries, what became of them; see there.
     """
@@ -54,6 +55,7 @@ class PushService:
         self.publishing = Publishing(self.parts)
         self.handshakes = HandshakeService(self.parts, self.endpoints)
         self.keys = KeyService(self.parts, self.tenants)
+        self.repeats = Repeats(self.parts)
         self.hosts = hosts = HostView(self.parts)
         self.reading = ReadingService(self.parts, hosts)
         self.resending = ResendingService(self.parts, self.reading)
