@@ -9,9 +9,9 @@ import pydantic
 
 from emq_clients.push import answers
 from emq_clients.requests import Page
-from emq_push.records.audit_log import Entry
+from emq_push.records.audit_log import AuditFilter, Entry
 from emq_push.records.keys import Key, Role
-from emq_web import access, forms, models
+from emq_web import access, forms, models, parameters
 
 router = models.Router(prefix="/v1", tags=["keys"])
 
@@ -97,17 +97,30 @@ def _entry(of: Entry) -> answers.AuditEntry:
     return forms.shown(answers.AuditEntry, of, time=forms.time(of.created_us))
 
 
+async def _wanted(
+    span: forms.Span,
+    actor: Annotated[parameters.Text, fastapi.Query(description="how it begins, such as the id of a key")] = "",
+    action: Annotated[parameters.Text, fastapi.Query(description="how it begins, such as `endpoint.`")] = "",
+    target: Annotated[parameters.Text, fastapi.Query(description="id of the changed thing")] = "",
+) -> AuditFilter:
+    return AuditFilter(None, actor, action, target, *span)
+
+
+Wanted = Annotated[AuditFilter, fastapi.Depends(_wanted)]
+
+
 @router.get("/audit-log", tags=["audit log"])
 async def list_changes(
     of: access.Admin,
     at: forms.ListAt,
+    wanted: Wanted,
     tenant: Annotated[forms.Plain | None, fastapi.Query(max_length=64, description="of one tenant")] = None,
 ) -> Page[answers.AuditEntry]:
     """List who changed what, the latest first."""
-    return forms.page(await of.service.audit_log(*at, tenant), _entry)
+    return forms.page(await of.service.audit_log(*at, wanted._replace(tenant=tenant)), _entry)
 
 
 @router.get("/tenants/{tenant}/audit-log", tags=["audit log"])
-async def list_changes_of_tenant(of: access.Manager, at: forms.ListAt) -> Page[answers.AuditEntry]:
+async def list_changes_of_tenant(of: access.Manager, at: forms.ListAt, wanted: Wanted) -> Page[answers.AuditEntry]:
     """List who changed what of a tenant, the latest first."""
-    return forms.page(await of.service.audit_log(*at, of.tenant), _entry)
+    return forms.page(await of.service.audit_log(*at, wanted._replace(tenant=of.tenant)), _entry)

@@ -262,13 +262,13 @@ async def test_the_keyboard_reaches_everything_in_order_and_the_focus_shows(boar
     page = await board.signed_in(await board.key("admin"))
     await until(page, "#verdict", "Flowing")
     reached = []
-    for _ in range(10):
+    for _ in range(12):
         await page.keyboard.press("Tab")
         reached.append(await page.evaluate("document.activeElement.innerText.trim().split('\\n')[0]"))
         outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none"
-    places = ["Now", "Tenants", "Families", "Pools", "Hosts", "Notices"]
-    assert reached[:9] == ["Skip to the content", "EMQ", *places, "Live"]
+    places = ["Now", "Tenants", "Families", "Pools", "Hosts", "Notices", "Keys", "Changes"]
+    assert reached[:11] == ["Skip to the content", "EMQ", *places, "Live"]
     for id_ in ("needy-table", "needy-1"):
         await page.locator(f"#{id_}").focus()
         await asyncio.sleep(3)  # the part is renewed meanwhile
@@ -277,22 +277,55 @@ async def test_the_keyboard_reaches_everything_in_order_and_the_focus_shows(boar
     await until(page, "h1", "Acme Corporation")
 
 
+async def test_an_operator_finds_who_changed_what_and_ends_a_key(board: Dashboard) -> None:
+    maker, text = await board.service.keys.create("admin", "test", name="ops")
+    page = await board.signed_in(text)
+    made, _ = await board.service.keys.create("manage", "test", tenant="acme", name="portal", maker=maker)
+    await page.get_by_role("link", name="Keys").click()
+    row = await page.locator("#keys-table tr", has_text=made.id).inner_text()
+    assert re.search(rf"portal\s+manage in acme\s+{maker.id}\s+ops\s.* ago\s+never\s+never", row)
+    await page.get_by_role("link", name=f"Delete {made.id}").click()
+    await until(page, "form.card", "Whoever uses it is refused from then on")
+    await page.get_by_role("link", name="Leave it as it is").click()
+    await page.get_by_label("Of the tenant").fill("acme")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("link", name=f"Delete {made.id}").click()
+    await page.get_by_role("button", name="Delete").click()
+    await until(page, "[role=status]", "Deleted")
+    assert made.id not in await page.content()
+    await page.get_by_role("link", name="Changes").click()
+    await until(page, "#audit-table", "key.created")
+    await page.get_by_label("What", exact=True).fill("key.del")
+    await page.get_by_label("From (UTC)").fill("2020-01-01T00:00")
+    await page.keyboard.press("Enter")
+    await until(page, "#audit-table tr", made.id)
+    assert await page.locator("#audit-table tbody tr").count() == 1
+    await shoot(page, "audit-log-found")
+    await page.get_by_label("Before (UTC)").fill("2020-01-01T00:00")
+    await page.get_by_role("button", name="Find").click()
+    await until(page, ".empty", "No change fits")
+    await page.get_by_role("link", name="Show all").click()
+    await until(page, "#audit-table", "key.created")
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
 async def test_each_page_has_names_headings_contrast_and_fits_its_screen(
     board: Dashboard, dark: bool, phone: bool
 ) -> None:
     page = await board.signed_in(await board.key("admin"), dark=dark, phone=phone)
+    [key, *_] = [each.id for each in (await board.service.keys.page(10)).rows]
     await families(board)
     billing = board.endpoints["Billing"]
     for path in (
         *("", "hosts", "tenants", "tenants/acme", "tenants/acme/replay", "tenants/nobody", "notices"),
         *(f"tenants/acme/rate?endpoint={billing}", f"tenants/acme/deliveries/{billing}:m00111", "sign-in"),
+        *("keys", f"keys/{key}/delete", "audit-log", "audit-log?actor=nobody", "audit-log?since=soon"),
         *("families", "families/orders.%2A", "families/mail.%2A", "families/orders.%2A/rate?qps=7"),
     ):
         await page.goto(f"{board.base}/ui/{path}")
         found: Any = await page.evaluate(CHECK)
         assert found == [], f"/ui/{path}"
-        name = re.sub(r"\?.*|:.*|ep_\w*|%2A", "", path.rpartition("/")[2]) or ("delivery" if path else "now")
+        name = re.sub(r"(?<!log)\?.*|:.*|ep_\w*|%2A", "", path.rpartition("/")[2]) or ("delivery" if path else "now")
         await shoot(page, f"{name}-{'dark' if dark else 'light'}-{'phone' if phone else 'wide'}")
     board.complaints[:] = [text for text in board.complaints if "404" not in text]

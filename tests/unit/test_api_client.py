@@ -27,6 +27,7 @@ SAMPLES: dict[str, Any] = {
     **dict.fromkeys(("tenant", "family", "endpoint", "message", "delivery", "replay", "key", "event_type"), "x"),
     **dict.fromkeys(("pool", "resource", "name", "task", "task_type", "cursor", "idempotency_key", "outcome"), "x"),
     **dict.fromkeys(("priority", "reason", "secret", "signature", "signing", "state", "topic"), "x"),
+    **dict.fromkeys(("actor", "action", "target"), "x"),
     **{key: {} for key in ("arrivals", "auth", "batch", "changes", "filter", "payload", "value", "waiting")},
     **{key: [] for key in ("messages", "limits", "tasks", "event_types")},
     **dict.fromkeys(("created_gte", "created_lt", "died_gte", "died_lt"), datetime.datetime.now(datetime.UTC)),

@@ -130,6 +130,51 @@ async def test_the_audit_log_says_who_changed_what_without_secrets(api: Api) -> 
     await api("GET", "/v1/tenants/other/audit-log", key=manager, status=404)
 
 
+async def test_the_audit_log_is_filtered_by_who_what_and_when(api: Api) -> None:
+    key, text = await api.service.keys.create("admin", "test", name="ann")
+    await api("PATCH", "/v1/tenants/acme", {"qps": 5}, key=text)
+    await api("PUT", "/v1/tenants/a_me", {"qps": 5})
+    everything = await api.listed("/v1/audit-log", limit=1)
+    assert len(everything) == 6
+
+    async def found(path: str = "/v1/audit-log", **params: Any) -> list[tuple[str, str]]:
+        return [(each["action"], each["target"]) for each in await api.listed(path, limit=1, **params)]
+
+    assert await found(actor=key.id) == [("tenant.changed", "acme")]
+    assert [target for _, target in await found(actor="key")] == ["a_me", "acme", "other", "acme"]
+    assert await found(actor="key_%") == [], "no pattern"
+    assert (await found(action="key."))[0] == ("key.created", key.id)
+    assert {action for action, _ in await found(action="key.")} == {"key.created"}
+    assert await found(target="a_me") == [("tenant.created", "a_me")]
+    assert await found("/v1/tenants/acme/audit-log", action="tenant.c", target="acme") == [
+        ("tenant.changed", "acme"),
+        ("tenant.created", "acme"),
+    ]
+    middle = everything[2]["time"]
+    assert len(await found(**{"created[gte]": middle})) == 3
+    assert len(await found(**{"created[lt]": middle})) == 3
+    await api("GET", "/v1/audit-log", params={"tenants": "acme"}, status=422)
+
+
+async def test_the_last_use_of_a_key_is_noted_to_the_minute(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = await api("POST", "/v1/keys", {"role": "read", "tenant": "acme"})
+    assert made["used"] is None
+
+    async def used() -> Any:
+        return next(each for each in await api.listed("/v1/keys") if each["id"] == made["id"])["used"]
+
+    async def use_at(seconds: int) -> Any:
+        monkeypatch.setattr(api.service.parts, "now_us", lambda: begin_us + seconds * 1_000_000)
+        await api("GET", "/v1/tenants/acme", key=made["key"])
+        return await used()
+
+    begin_us = api.service.parts.now_us()
+    first = await use_at(0)
+    assert first is not None
+    assert await use_at(59) == first
+    assert await use_at(61) > first
+
+
 def test_an_account_has_its_requests_a_second() -> None:
     now_s = 0.0
     rates = Rates(10, lambda: now_s)

@@ -445,10 +445,27 @@ def purge_dead_letters(
 # ------------------------------------------------------------------------------------------------------------ watching
 
 
-def audit_log(tenant: str | None = None, **paging: Unpack[Paging]) -> Request[Page[answers.AuditEntry]]:
-    """Return a page of changes, the latest first: of a tenant, or all."""
+def audit_log(
+    tenant: str | None = None,
+    *,
+    actor: str = "",
+    action: str = "",
+    target: str = "",
+    created_gte: datetime.datetime | None = None,
+    created_lt: datetime.datetime | None = None,
+    **paging: Unpack[Paging],
+) -> Request[Page[answers.AuditEntry]]:
+    """Return a page of changes, the latest first: of a tenant, or all.
+
+    Args:
+        actor, action: how they begin, such as the id of a key, or "endpoint."; empty for all.
+        target: id of the changed thing; empty for all.
+        created_gte, created_lt: made then or later, and before then.
+    """
     parts = ("audit-log",) if tenant is None else ("tenants", tenant, "audit-log")
-    return Request("GET", path(*parts, **paging), Page[answers.AuditEntry])
+    chosen = {"actor": actor, "action": action, "target": target}
+    where = path(*parts, **chosen, created_gte=created_gte, created_lt=created_lt, **paging)
+    return Request("GET", where, Page[answers.AuditEntry])
 
 
 def lag(tenant: str, *, endpoint: str | None = None, **paging: Unpack[Paging]) -> Request[Page[answers.EndpointLag]]:

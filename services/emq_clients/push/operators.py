@@ -153,6 +153,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         expires: no later than that of the key that made it.
         kind: "session" for somebody who is signed in to the pages.
         made_by: id of the key that made it, and with which it ends.
+        used: its last use, to the minute; None if it was never used.
     """
 
     id: str
@@ -163,6 +164,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     made_by: str | None = None
     created: datetime.datetime
     expires: datetime.datetime | None = None
+    used: datetime.datetime | None = None
     key: str | None = None
 
 

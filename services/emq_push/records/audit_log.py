@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -30,6 +30,27 @@ class Entry(msgspec.Struct, frozen=True):
     changes: dict[str, Any]
 
 
+class AuditFilter(NamedTuple):
+    """The entries to list; all conditions must hold.
+
+    Attributes:
+        tenant: empty for changes of no tenant; None for all.
+        actor, action: how they begin; empty for all.
+        target: empty for all.
+        since_us, until_us: made at the first or later, and before the second.
+    """
+
+    tenant: str | None = None
+    actor: str = ""
+    action: str = ""
+    target: str = ""
+    since_us: int = 0
+    until_us: int = 1 << 62
+
+
+ALL = AuditFilter()
+
+
 class AuditLog(rows.Rows):
     """The audit log."""
 
@@ -39,12 +60,18 @@ class AuditLog(rows.Rows):
         values = {**msgspec.structs.asdict(entry), "changes": msgspec.json.encode(entry.changes).decode()}
         connection.execute(sa.insert(table).values(environment=self._environment, **values))
 
-    def page(self, connection: sa.Connection, limit: int, cursor: str, tenant: str | None = None) -> Page[Entry]:
+    def page(self, connection: sa.Connection, limit: int, cursor: str, wanted: AuditFilter = ALL) -> Page[Entry]:
         """Return entries, the latest first. Raises `InvalidCursor`."""
-        query = sa.select(table).where(self._mine)
-        if tenant is not None:
-            query = query.where(table.c.tenant == tenant)
-        columns = [table.c.created_us, table.c.id]
+        created = table.c.created_us
+        query = sa.select(table).where(self._mine, created >= wanted.since_us, created < wanted.until_us)
+        if wanted.tenant is not None:
+            query = query.where(table.c.tenant == wanted.tenant)
+        for column, begin in ((table.c.actor, wanted.actor), (table.c.action, wanted.action)):
+            if begin:
+                query = query.where(column.startswith(begin, autoescape=True))
+        if wanted.target:
+            query = query.where(table.c.target == wanted.target)
+        columns = [created, table.c.id]
         return cursors.read(connection, query, columns, _entry, limit, cursor, newest_first=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import Final, Literal
 
 import msgspec
@@ -30,6 +31,7 @@ class Key(msgspec.Struct, frozen=True):
     expires_us: 0 for never. Never later than that of its parent.
     parent: id of the key that made this one, and with which this one ends; empty for none.
     kind: "key" for requests to the API; "session" for a browser on the pages, and for nothing else.
+    used_us: when it was last used, or at most `emq_push.service.keys.NOTED_US` before that; 0 for never.
     """
 
     digest: str
@@ -41,6 +43,7 @@ class Key(msgspec.Struct, frozen=True):
     expires_us: int
     parent: str = ""
     kind: Kind = "key"
+    used_us: int = 0
 
     @property
     def account(self) -> str:
@@ -76,6 +79,10 @@ class Keys(rows.Rows):
             query = query.where(table.c.tenant == tenant)
         return cursors.read(connection, query, [table.c.id], _key, limit, cursor)
 
+    def use(self, connection: sa.Connection, digest: str, now_us: int) -> None:
+        """Note that a key is in use."""
+        connection.execute(sa.update(table).where(self._mine, table.c.digest == digest).values(used_us=now_us))
+
     def hold(self, connection: sa.Connection, id_: str) -> bool:
         """Return whether there is a key of this id; nobody deletes it before the end of the transaction."""
         query = sa.select(table.c.id).where(self._mine, table.c.id == id_).with_for_update(read=True)
@@ -108,6 +115,15 @@ class Keys(rows.Rows):
             else:
                 generation = generation[IDS_AT_ONCE:]
         return gone
+
+    def some(self, connection: sa.Connection, ids: Collection[str]) -> list[Key]:
+        """Return those of the keys that exist; at most `IDS_AT_ONCE`."""
+        return [_key(row) for row in connection.execute(sa.select(table).where(self._mine, table.c.id.in_(ids)))]
+
+    def made_by(self, connection: sa.Connection, id_: str, limit: int) -> list[Key]:
+        """Return keys and sessions that a key made itself."""
+        query = sa.select(table).where(self._mine, table.c.parent == id_).order_by(table.c.id).limit(limit)
+        return [_key(row) for row in connection.execute(query)]
 
     def sessions(self, connection: sa.Connection, parent: str) -> list[Key]:
         """Return the sessions that a key made, the oldest first."""

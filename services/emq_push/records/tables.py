@@ -132,6 +132,7 @@ keys = _table(
     sa.Column("expires_us", sa.BigInteger, nullable=False, comment="0: never"),
     sa.Column("parent", sa.Text, nullable=False, server_default="", comment="id of the key that made it; or empty"),
     sa.Column("kind", sa.Text, nullable=False, server_default="key", comment="key, or session: a browser's"),
+    sa.Column("used_us", sa.BigInteger, nullable=False, server_default="0", comment="last use, to the minute; 0: none"),
     sa.Index("emq_push_keys_id", "environment", "id"),
     sa.Index("emq_push_keys_parent", "environment", "parent"),
 )

@@ -7,12 +7,14 @@ keys.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 import sqlalchemy as sa
 
+from emq.runtime import errors
 from emq_push.records.cursors import Page
 from emq_push.records.keys import WITHOUT_TENANT, Key, Keys, Kind, Role, digest_of
 from emq_push.service.parts import Parts
@@ -27,6 +29,8 @@ MOST_SESSIONS = 50
 """Most sessions of one key at the same time; one more ends the oldest."""
 TRUST_US = 1_000_000
 """Microseconds for which a process trusts what it has read of a key; a deleted key works for this time at most."""
+NOTED_US = 60_000_000
+"""Microseconds between two notes of the last use of a key."""
 MOST_KNOWN = 10_000
 """Most keys, right and wrong ones, that a process keeps in memory."""
 
@@ -139,6 +143,9 @@ class KeyService:
                 self._known.clear()
             found = await self._parts.read(lambda c: self._rows.find(c, digest))
             known = self._known[digest] = (now_us, found)
+            if (used := _working(found, kind, now_us)) and now_us - used.used_us >= NOTED_US:
+                with contextlib.suppress(errors.DatabaseUnavailable):
+                    await self._parts.write(lambda c: self._rows.use(c, digest, now_us))
         return _working(known[1], kind, now_us)
 
     def fresh(self, text: str) -> Key | None:
@@ -157,6 +164,22 @@ class KeyService:
         """Return keys in the order of their making; of one tenant if it is given. Raises `InvalidCursor`."""
         return await self._parts.read(lambda c: self._rows.page(c, limit, cursor, tenant))
 
+    async def get(self, id_: str) -> Key:
+        """Return a key or a session. Raises `NotFound`."""
+        found = (await self.some([id_])).get(id_)
+        if found is None:
+            raise _unknown(id_)
+        return found
+
+    async def some(self, ids: Collection[str]) -> dict[str, Key]:
+        """Return those of the keys that exist, by id; at most 500."""
+        wanted = [id_ for id_ in ids if "\0" not in id_]
+        return {key.id: key for key in await self._parts.read(lambda c: self._rows.some(c, wanted))}
+
+    async def made_by(self, id_: str, limit: int) -> list[Key]:
+        """Return keys and sessions that a key made itself, the oldest first."""
+        return await self._parts.read(lambda c: self._rows.made_by(c, id_, limit))
+
     async def delete(self, id_: str, actor: str, *, keep_made: bool = False) -> list[Key]:
         """Delete a key or a session, with all keys and sessions that it made; return them, itself first.
 
@@ -172,7 +195,7 @@ class KeyService:
         def delete(connection: sa.Connection) -> list[Key]:
             gone = self._rows.delete(connection, id_, keep_made=keep_made)
             if not gone:
-                raise NotFound("unknown_key", f"there is no key {id_[:80]!r}")
+                raise _unknown(id_)
             action = "key.deleted" if gone[0].kind == "key" else "session.ended"
             made = [key.id for key in gone[1:] if key.kind == "key"]
             changes = {"with": made[:100], "keep_made": keep_made} if made or keep_made else {}
@@ -186,6 +209,10 @@ class KeyService:
     def _forget(self, gone: Iterable[Key]) -> None:
         for key in gone:
             self._known.pop(key.digest, None)
+
+
+def _unknown(id_: str) -> NotFound:
+    return NotFound("unknown_key", f"there is no key {id_[:80]!r}")
 
 
 def _working(key: Key | None, kind: Kind, now_us: int) -> Key | None:

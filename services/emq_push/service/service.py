@@ -10,7 +10,7 @@ from emq import App
 from emq.runtime.guard import Guard
 from emq_push.addresses import AddressFilter
 from emq_push.records import schema
-from emq_push.records.audit_log import AuditLog, Entry
+from emq_push.records.audit_log import ALL, AuditFilter, AuditLog, Entry
 from emq_push.records.cursors import Page
 from emq_push.service.cluster import ClusterService
 from emq_push.service.endpoints import EndpointService
@@ -74,10 +74,10 @@ class PushService:
         await schema.ensure(app.database)
         return cls(app)
 
-    async def audit_log(self, limit: int, cursor: str = "", tenant: str | None = None) -> Page[Entry]:
+    async def audit_log(self, limit: int, cursor: str = "", wanted: AuditFilter = ALL) -> Page[Entry]:
         """Return who changed what, the latest first. Raises `InvalidCursor`."""
         rows = AuditLog(self.parts.environment)
-        return await self.parts.read(lambda c: rows.page(c, limit, cursor, tenant))
+        return await self.parts.read(lambda c: rows.page(c, limit, cursor, wanted))
 
     @contextlib.asynccontextmanager
     async def keeping(self) -> AsyncIterator[None]:

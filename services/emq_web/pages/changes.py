@@ -31,6 +31,7 @@ DONE = {
     "family_rate": "The rate is changed, also of all topics without one of their own; hosts follow within seconds.",
     "family_paused": "Paused, with all topics. What is in flight ends; nothing more starts.",
     "family_resumed": "Resumed. A topic that was paused by itself stays paused.",
+    "key_deleted": "Deleted. Other processes of the API take the key for a second more.",
     "limit": "The limit is changed; the host of the pool follows within about a second.",
     "resource_paused": "Paused. What runs there ends; nothing more starts there.",
     "resource_resumed": "Resumed: it starts tasks again within about a second.",

@@ -85,6 +85,7 @@ CREATE TABLE emq_push_keys (
     expires_us BIGINT NOT NULL,
     parent TEXT DEFAULT '' NOT NULL,
     kind TEXT DEFAULT 'key' NOT NULL,
+    used_us BIGINT DEFAULT '0' NOT NULL,
     PRIMARY KEY (environment, digest)
 ) WITHOUT ROWID;  -- SQLite
 );  -- PostgreSQL
