@@ -219,9 +219,10 @@ class _Answering:
         self.more: Mapping[str, str] = {}
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
+        if self.more and message["type"] == "http.response.start":
             more = [(name.lower().encode(), value.encode()) for name, value in self.more.items()]
-            message = {**message, "headers": [*message["headers"], *more]}
+            self.more = {}
+            message["headers"] = [*message["headers"], *more]
         await self._send(message)
 
 

@@ -103,8 +103,9 @@ class Rates:
         return self._told(bucket)
 
     def _told(self, bucket: Bucket[float]) -> dict[str, str]:
-        whole_s = math.ceil((self._most - bucket.left) / self._per_s)
-        return {"RateLimit-Policy": self._policy, "RateLimit": f'"{self._name}";r={int(bucket.left)};t={whole_s}'}
+        left = bucket.left
+        whole_s = math.ceil((self._most - left) / self._per_s)
+        return {"RateLimit-Policy": self._policy, "RateLimit": f'"{self._name}";r={int(left)};t={whole_s}'}
 
     def check(self, name: str) -> None:
         """Raise as `take`; count nothing."""
