@@ -17,8 +17,6 @@ from emq.groups.events import HostEvents
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.runtime import errors, pace
 from emq.runtime.slicing import in_slices
-from emq.storage.answers import of_each
-from emq.storage.log_store import Batch, Read
 from emq.storage.store import Store
 
 T = TypeVar("T")
@@ -30,9 +28,8 @@ LOOKED_AT = 500
 """Most queues, or names of wake-ups, that are looked at before the event loop serves other tasks."""
 
 SWEEP_S = 120.0
-"""Seconds in which the host looks once at every owned queue and lane, in slices. This finds lost wake-ups that the
-store's own sweep cannot see (after a failover to a replica that lagged). At 60,000 queues of 20,000 groups, the sweep
-costs a read of 500 queues and a claim of 170 lanes a second. Both cost some 1 to 2 ms of the event loop's time."""
+"""Seconds in which the host asks the store once about every owned queue and lane, in slices: which are not armed? This
+finds lost wake-ups that the store's own sweep cannot see (after a failover to a replica that lagged)."""
 
 SLICES = 120
 """One a second. A host of few queues looks at several at a time, `TOGETHER` at most: of a call for few queues, most is
@@ -207,13 +204,16 @@ class Waker:
                 await self._doubt()
                 continue
             self.woken += len(names)
-            async for name in in_slices(names, LOOKED_AT):
-                if (queue := self._queues.get(name)) is not None:
-                    self._readiness.woken(queue)
-                elif "/" in name:
-                    self._events.due(name, 0)
-                else:
-                    self._on_topic(name)
+            await self._pass_on(names)
+
+    async def _pass_on(self, names: Sequence[str]) -> None:
+        async for name in in_slices(names, LOOKED_AT):
+            if (queue := self._queues.get(name)) is not None:
+                self._readiness.woken(queue)
+            elif "/" in name:
+                self._events.due(name, 0)
+            else:
+                self._on_topic(name)
 
     async def _doubt(self) -> None:
         """Look at all lanes, queues and slots of the host. The lane comes first: it notes the time of this look."""
@@ -247,24 +247,15 @@ class Waker:
                     self._doubted = broken  # not before: if the look breaks, it comes again
                 if i % together:
                     continue
-                for lane in _slices(lanes, i, together):
-                    self._events.due(lane, 0)
                 await self._lease.valid(self._clock)
-                part = [queue for name in _slices(queues, i, together) if (queue := self._queues.get(name)) is not None]
-                await self._look_once(part)
+                await self._pass_on(await self._unarmed([*_slices(queues, i, together), *_slices(lanes, i, together)]))
 
-    async def _look_once(self, queues: Sequence[OwnedQueue]) -> None:
-        """Let the store arm all empty queues again, in one call. Then look at the queues that hold something.
-
-        An empty queue costs a third of what it costs by `look_at`.
-        """
-        reads = [Read(q.name, q.position, 1, q.group.epoch, q.marks.newest) for q in queues if not q.more]
-        empty = set()
-        with contextlib.suppress(errors.EMQError):  # `look_at` then meets the same error, and tries again
-            for read, answer in zip(reads, await of_each(self._store.log.read(reads), len(reads)), strict=True):
-                if isinstance(answer, Batch) and answer.exhausted and not answer.bodies and answer.next == read.start:
-                    empty.add(read.queue)
-        self.look_at([queue for queue in queues if queue.name not in empty])
+    async def _unarmed(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names that the store would not wake; all names if the store cannot tell."""
+        with contextlib.suppress(errors.EMQError):  # who looks at them then meets the same error, and tries again
+            if (unarmed := getattr(self._store, "unarmed", None)) is not None:
+                return await unarmed(names, int(self._clock.now() * 1000))  # type: ignore[no-any-return]
+        return names
 
     def look_at(self, queues: Iterable[OwnedQueue]) -> None:
         """Read queues, once more if a read is under way: the store may have forgotten that it armed the queue."""

@@ -40,8 +40,9 @@ class LagSampler:
     """Looks at the groups of a host in turn, and remembers the counts of the last whole look.
 
     The look asks the store only for the tails of queues that the host has not read to the end, and for the sizes of
-    slots and of lanes that hold something: at most one call of each kind for 300 groups in `STEP_S`. It asks for the
-    lanes of the first 300 groups in any case, to learn whether the store answers.
+    slots and of lanes that hold something: at most one call of each kind for 300 groups in `STEP_S`. It asks for all
+    lanes of 300 groups in any case, each time of others: to learn whether the store answers, and which lanes have got
+    dead letters from elsewhere.
 
     Attributes:
         counts: messages of the host's groups by part, without those in flight.
@@ -61,6 +62,7 @@ class LagSampler:
         self._store = store
         self._clock = clock
         self._topics = TroubledTopics()
+        self._turn = 0  # the first of the groups all of whose lanes are asked for
         self.counts: dict[Part, int] = dict.fromkeys(Part, 0)
         self.troubled: tuple[TroubledTopic, ...] = ()
         self.in_trouble = 0
@@ -94,11 +96,12 @@ class LagSampler:
         counts = _Counts()
         groups = list(self._ownership.groups.values())
         failure: errors.EMQError | None = None
+        self._turn = self._turn + GROUPS_AT_ONCE if self._turn + GROUPS_AT_ONCE < len(groups) else 0
         for start in range(0, len(groups), GROUPS_AT_ONCE):
             if start:
                 await asyncio.sleep(STEP_S)
             part = groups[start : start + GROUPS_AT_ONCE]
-            lanes = [group for group in part if not (start and group.lane_is_empty)]
+            lanes = [group for group in part if start == self._turn or not group.lane_is_empty]
             failure = await self._add(counts, part, lanes) or failure
         self.unreachable = None if failure is None else str(failure)
         if failure is None:
@@ -141,6 +144,7 @@ class LagSampler:
                 if isinstance(lane, FAILURES):
                     failure = lane
                 else:
+                    group.lane_is_empty = not (lane.waiting or lane.prepared or lane.dead)
                     counts.add(group.owner, Part.DELAYED, lane.waiting)
                     counts.add(group.owner, Part.DEAD, lane.dead)
         if sorted_groups:

@@ -70,6 +70,10 @@ class Store(Protocol):
     A store may have a method `async tell(topics)`, which lets `watch` of every instance yield these names of topics, if
     it hears them. Otherwise hosts hear of new topics at their next look at the catalog.
 
+    A store may have a method `async unarmed(names, now_ms) -> Sequence[str]`. Of these queues and lanes, it returns
+    those that are not armed for this instance, and lanes with an entry due; it may return others, too. Hosts ask about
+    all that they own, again and again, and look at those. Without this method, they look at all.
+
     A store may have a method `async holding() -> Holding`, which looks at all that it has. Otherwise EMQ cannot find
     messages of topics that the catalog does not know.
 

@@ -64,6 +64,23 @@ async def test_one_call_arms_and_wakes_many_queues(store: Store, target: Target)
         assert sorted(watcher.woken) == sorted(queues[:300])
 
 
+async def test_a_store_tells_which_queues_and_lanes_are_not_armed(store: Store, other: Store, target: Target) -> None:
+    unarmed = store.unarmed  # type: ignore[attr-defined]
+    armed, woken, of_another, unread = (target.queue("low", group) for group in range(4))
+    await exhaust(store, armed, woken)
+    await exhaust(other, of_another)
+    await put_one(store.log, woken, b"a")
+    empty, later, due, elsewhere, unknown = (target.slot(group) for group in range(10, 15))
+    await store.lanes.add([LaneAdd(later, "a", b"", NOW + 60_000), LaneAdd(due, "a", b"", NOW + 1_000)])
+    for lane in (empty, later, due):
+        await arm(store, lane)
+    await arm(other, elsewhere)
+    names = [armed, woken, of_another, unread, empty, later, due, elsewhere, unknown]
+    found = await unarmed(names, NOW + 2_000)
+    assert sorted(found) == sorted([woken, of_another, unread, due, elsewhere, unknown])
+    assert await unarmed([armed, empty], NOW + 2_000) == []
+
+
 async def test_a_queue_wakes_once_until_it_is_armed_again(store: Store, target: Target) -> None:
     canary = target.queue("high", 9)
     async with watching(store, canary) as watcher:

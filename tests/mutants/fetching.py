@@ -36,10 +36,10 @@ MUTANTS = (
     Mutant(
         "sweep-skips-queues",
         "L",
-        "the sweep for lost wake-ups looks at lanes only",
+        "the sweep for lost wake-ups asks about lanes only",
         "emq/fetcher/readiness.py",
-        "await self._look_once(part)",
-        "pass",
+        "self._unarmed([*_slices(queues, i, together), *_slices(lanes, i, together)])",
+        "self._unarmed(_slices(lanes, i, together))",
         "tests/unit/test_waker.py::test_a_few_queues_are_swept_as_well",
     ),
     Mutant(

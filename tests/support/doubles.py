@@ -262,6 +262,11 @@ class FaultyStore:
         for half in (self.log, self.lanes, self.sorted):
             half.parts, half.silent_s = parts, silent_s
 
+    async def unarmed(self, names: Sequence[str], now_ms: int) -> Sequence[str]:
+        if self.log.fault is not None:
+            raise self.log.fault
+        return await self.real.unarmed(names, now_ms)
+
     async def forget(self, ended: Sequence[Ended]) -> Sequence[Sequence[int] | None]:
         return await self.real.forget(ended)
 

@@ -12,7 +12,6 @@ from unittest import mock
 import pytest
 
 import emq
-from emq.fetcher import readiness
 from emq.groups.deliveries import HandlerDeliveries
 from emq.host import lag_sampler
 from emq.host.host import Host
@@ -22,6 +21,7 @@ from emq.host.surroundings import Services, Storage
 from emq.observe.metrics import exposition, health, host_families
 from emq.runtime import errors, settings
 from emq.runtime.settings import Settings
+from emq.storage.lane_store import LaneAdd
 from emq.storage.message import Message
 from emq.topics.model import State
 from emq_stores.memory import MemoryStore
@@ -183,9 +183,8 @@ async def test_lag_is_told_apart_by_what_the_messages_wait_for(r: Rig) -> None:
     assert counts[Part.READY] == counts[Part.DEAD] == 0
 
 
-async def test_lanes_that_hold_nothing_are_not_asked_for(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lanes_that_hold_nothing_are_asked_for_in_turn(r: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lag_sampler, "GROUPS_AT_ONCE", 2)
-    monkeypatch.setattr(readiness, "SWEEP_S", 1e6)  # which looks at every lane
 
     async def fail(message: Message) -> None:
         if message.payload == b"dead":
@@ -193,7 +192,7 @@ async def test_lanes_that_hold_nothing_are_not_asked_for(r: Rig, monkeypatch: py
         if message.payload == b"retry":
             raise emq.Retry(after_s=86_400)
 
-    looks_s = 2 * lag_sampler.QUIET_S  # in which the host looks at all lanes once or more, at rest as at work
+    looks_s = 3 * lag_sampler.QUIET_S  # in which the host looks at all lanes once or more, at rest as at work
     for name in ("a", "b", "dead", "retry", "delayed", "empty"):
         await r.topic(name, 10)
     store = FaultyStore(MemoryStore(r.world))
@@ -201,14 +200,28 @@ async def test_lanes_that_hold_nothing_are_not_asked_for(r: Rig, monkeypatch: py
         await asyncio.sleep(looks_s)
         asked = store.lanes.noted("inspect")
         await asyncio.sleep(looks_s)
-        assert {lane for call in asked for lane in call} == {"a/0", "b/0"}  # of the first groups, as a sign of life
+        assert len(asked) >= 3, "one call at each look, as a sign of life"
+        assert {tuple(call) for call in asked} == {("a/0", "b/0"), ("dead/0", "retry/0"), ("delayed/0", "empty/0")}
         await r.producer.publish("dead", b"dead")
         await r.producer.publish("retry", b"retry")
         await r.producer.publish("delayed", b"x", delay_ms=86_400_000)
         await asyncio.sleep(looks_s)
         counts = host.lag.counts
         assert (counts[Part.DEAD], counts[Part.DELAYED]) == (1, 2)
-        assert "empty/0" not in {lane for call in asked for lane in call}
+
+
+async def test_dead_letters_that_come_to_a_lane_from_elsewhere_are_counted_soon(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a group that was dropped: they wake nobody."""
+    monkeypatch.setattr(lag_sampler, "GROUPS_AT_ONCE", 1)
+    for name in ("a", "b", "c"):
+        await r.topic(name, 10)
+    async with counting(r, dict.fromkeys("abc", handle)) as host:
+        await asyncio.sleep(3)
+        await r.store.lanes.add([LaneAdd("c/0", "id", b"x", 0, "no such order", since_ms=0)])
+        await asyncio.sleep(4 * (lag_sampler.LAG_S + 1))
+        assert host.lag.counts[Part.DEAD] == 1
 
 
 async def test_a_silent_store_keeps_the_last_counts_and_is_named(r: Rig) -> None:

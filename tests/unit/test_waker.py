@@ -19,7 +19,6 @@ from emq.groups.priority import STRICT
 from emq.quota.counter import WindowCounter
 from emq.runtime import errors
 from emq.runtime.guard import Guard
-from emq.storage.log_store import Batch, Read
 from emq.storage.store import Store
 from emq.topics.model import Kind, Topic
 from support.manual_clock import ManualClock
@@ -34,20 +33,17 @@ class Told:
     """A store whose wake-ups are what is put here.
 
     Attributes:
-        holding: names of queues that are not empty; None while the store does not answer.
+        unarmed_ones: names of queues and lanes that are not armed; None while the store does not answer.
     """
 
     def __init__(self, *told: Sequence[str] | None) -> None:
         self.told = told
-        self.log = self
-        self.holding: set[str] | None = None
+        self.unarmed_ones: set[str] | None = None
 
-    async def read(self, reads: Sequence[Read]) -> list[Batch]:
-        if self.holding is None:
+    async def unarmed(self, names: Sequence[str], now_ms: int) -> Sequence[str]:
+        if self.unarmed_ones is None:
             raise errors.StoreUnavailable("gone")
-        # As a store whose queue holds one message: the read comes to the end, and the store arms the queue.
-        held = {True: Batch((1,), (b"x",), 2, True), False: Batch((), (), 1, True)}
-        return [held[r.queue in self.holding] for r in reads]
+        return [name for name in names if name in self.unarmed_ones]
 
     async def watch(self) -> AsyncIterator[Sequence[str] | None]:
         for names in self.told:
@@ -105,14 +101,22 @@ async def test_the_sweep_comes_to_every_queue_and_lane_once(groups: int) -> None
     assert sorted(bench.lanes) == sorted(bench.groups)
 
 
-async def test_the_sweep_leaves_empty_queues_alone_that_the_store_arms_again() -> None:
+async def test_the_sweep_leaves_queues_and_lanes_alone_that_the_store_would_wake() -> None:
     bench = Bench(3)
-    bench.store.holding = {"t1/0/p"}
-    bench.queues["t2/0/p"].more = True
+    bench.store.unarmed_ones = {"t1/0/p", "t2/0"}
     sweeping = asyncio.create_task(bench.waker.sweep())
     await asyncio.sleep(SWEEP_S + 0.1)
     sweeping.cancel()
-    assert bench.woken == ["t1/0/p", "t2/0/p"]
+    assert (bench.woken, bench.lanes) == (["t1/0/p"], ["t2/0"])
+
+
+async def test_the_sweep_looks_at_everything_in_a_store_that_cannot_tell_what_is_armed() -> None:
+    bench = Bench(3)
+    bench.waker._store = cast(Store, object())
+    sweeping = asyncio.create_task(bench.waker.sweep())
+    await asyncio.sleep(SWEEP_S + 0.1)
+    sweeping.cancel()
+    assert (sorted(bench.woken), sorted(bench.lanes)) == (sorted(bench.queues), sorted(bench.groups))
 
 
 async def test_a_few_queues_are_swept_as_well() -> None:

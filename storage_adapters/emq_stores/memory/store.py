@@ -54,6 +54,10 @@ class MemoryStore:
         """See `emq.storage.store.Store`."""
         self._world.tell(topics)
 
+    async def unarmed(self, names: Sequence[str], now_ms: int) -> Sequence[str]:
+        """See `emq.storage.store.Store`."""
+        return [name for name in names if not self._world.is_armed(name, now_ms, self._wakeups)]
+
     async def holding(self) -> Holding:
         """See `emq.storage.store.Store`."""
         world = self._world

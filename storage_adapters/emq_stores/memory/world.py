@@ -310,6 +310,11 @@ class World:
         wakeups.forget(name)
         self.alarms[name] = (math.inf if next_due_ms is None else next_due_ms, wakeups)
 
+    def is_armed(self, name: str, now_ms: int, wakeups: Wakeups) -> bool:
+        """Return whether a queue or lane would wake this instance, and holds nothing that is due already."""
+        due_ms, owner = self.alarms.get(name, (math.inf, self.armed.get(name)))
+        return owner is wakeups and due_ms > now_ms
+
     def wait(self, name: str, id_: str, priority: int, due_ms: int) -> None:
         """Let an entry wait in its lane; wake the lane's claimer if the entry is due before all others."""
         self.lane(name).wait(id_, priority, due_ms)

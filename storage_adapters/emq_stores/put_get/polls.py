@@ -41,6 +41,10 @@ class Polls:
         self._wakeups.forget(queue)
         self._schedule.set(queue, self._next_poll(known))
 
+    def is_armed(self, queue: str) -> bool:
+        """Return whether a queue is polled."""
+        return queue in self._schedule
+
     def stop(self, queue: str) -> bool:
         """Disarm a queue; return whether it was armed."""
         return self._schedule.remove(queue)

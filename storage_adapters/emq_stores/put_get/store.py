@@ -76,6 +76,12 @@ class PutGetStore:
                 for name in names:
                     self._log.wakeups.wake(name)
 
+    async def unarmed(self, names: Sequence[str], now_ms: int) -> Sequence[str]:
+        """See `emq.storage.store.Store`."""
+        unpolled = [name for name in names if not self._log.polls.is_armed(name)]
+        unarmed = getattr(self._retries, "unarmed", None)
+        return unpolled if unarmed is None else await unarmed(unpolled, now_ms)
+
     async def holding(self) -> Holding:
         """See `emq.storage.store.Store`. A storage that has only PUT and GET cannot tell which queues it has."""
         if getattr(self._retries, "holding", None) is None:

@@ -22,7 +22,8 @@ LOOK_AGAIN_S = 1.0
 """Least seconds between two looks at a key that is known to be damaged."""
 
 READING = frozenset(
-    {"bounds", "get", "lane_dead", "lane_inspect", "lane_waiting", "slot_dead", "slot_inspect", "slot_waiting"}
+    {"bounds", "get", "unarmed"}
+    | {"lane_dead", "lane_inspect", "lane_waiting", "slot_dead", "slot_inspect", "slot_waiting"}
 )
 """Scripts that write nothing, so that a failure in the middle does no harm."""
 

@@ -94,6 +94,14 @@ class SqlStore:
         """See `emq.storage.store.Store`."""
         await self._backend.run(lambda transaction: transaction.tell(topics), durability=Durability.ACCEPTED)
 
+    async def unarmed(self, names: Sequence[str], now_ms: int) -> Sequence[str]:
+        """See `emq.storage.store.Store`."""
+
+        def look(transaction: Transaction) -> Sequence[str]:
+            return [row[0] for row in transaction.rows("unarmed", names=[*names], now_ms=now_ms)]
+
+        return await self._backend.run(look, read_only=True)
+
     async def holding(self) -> Holding:
         """See `emq.storage.store.Store`."""
 

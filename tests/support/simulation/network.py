@@ -223,6 +223,10 @@ class RemoteStore:
             if self.wakes is Wakes.AGAIN:
                 yield names
 
+    async def unarmed(self, names: Sequence[str], now_ms: int) -> Sequence[str]:
+        found: Sequence[str] = await self.network.call(lambda: self._real.unarmed(names, now_ms))  # type: ignore[attr-defined]
+        return found
+
     async def close(self) -> None:
         await self._real.close()
 
