@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import json
 import logging
 import sqlite3
 import time
@@ -13,7 +14,7 @@ from typing import Self, TypeVar
 
 import sqlalchemy as sa
 
-from emq.database import engine, refusals, schema, statements, tables, urls
+from emq.database import engine, refusals, schema, statements, urls
 from emq.database.deadline import Deadline
 from emq.database.forks import ForkGuard
 from emq.database.logcopier import LogCopier
@@ -307,7 +308,7 @@ class Database:
 
     def clock_us(self, connection: sa.Connection) -> int:
         """Microseconds since the epoch by the database's clock; SQLite's is this machine's."""
-        return int(connection.execute(statements.catalog(connection, "clock")).scalar_one())
+        return int(statements.run(connection, "clock")[0][0])
 
     async def next_generation(self, environment: str, least: int = 1) -> int:
         """Add one to a persisted number, atomically, and return it: a host's fencing epoch.
@@ -340,14 +341,10 @@ async def set_up(database: Database, tables: schema.Schema, *, create: bool = Tr
         await database.run(lambda c: schema.ensure(c, tables), deadline_s=LONG_S)
 
 
-_VALUES = sa.select(tables.meta.c.key, tables.meta.c.value).where(
-    tables.meta.c.environment == sa.bindparam("mine"), tables.meta.c.key.in_(sa.bindparam("of", expanding=True))
-)
-
-
 def read_values(connection: sa.Connection, environment: str, *keys: str) -> list[int]:
     """Return numbers in `emq_meta`, by one query; 0 for one that was never written."""
-    found = {key: int(value) for key, value in connection.execute(_VALUES, {"mine": environment, "of": keys})}
+    values = {"environment": environment, "keys": json.dumps(keys)}
+    found = {key: int(value) for key, value in statements.run(connection, "meta_find", values)}
     return [found.get(key, 0) for key in keys]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
-from emq.database import statements, tables
-from emq.database.database import QUICK_S, Database
+from emq.database import statements
+from emq.database.database import QUICK_S, Database, read_values
 from emq.runtime import clock, timekeeping
 from emq.runtime.timekeeping import Asked, Noted, Successor
 
@@ -15,17 +15,12 @@ NOTE_US = 5_000_000
 """Microseconds between two notes of the time, so that a clock that jumps back cannot give a second twice. This and the
 time between two questions are together less than `timekeeping.UNNOTED_US`."""
 
-_KEYS = {"time_us": "time_us", "at_us": "time_at_us", "run": "time_run", "passed_us": "time_passed_us"}
+_KEYS = ("time_us", "time_at_us", "time_run", "time_passed_us")
 """The keys in `emq_meta` for the fields of a `Noted`."""
 
 QUICK_US = 50_000
 """Most microseconds that reading the database's clock may take for a note to name the run of the machine. If it takes
 longer, the machine's own time of the note is too uncertain."""
-
-_meta = tables.meta
-_NOTED = sa.select(_meta.c.key, _meta.c.value).where(
-    _meta.c.environment == sa.bindparam("mine"), _meta.c.key.in_(_KEYS.values())
-)
 
 
 class EnvironmentTime:
@@ -70,7 +65,7 @@ class EnvironmentTime:
 
     def _note(self, connection: sa.Connection, passed_us: Callable[[], int], anchor_us: int | None) -> Asked:
         # Make the rows and lock them, so that notes are written one after the other.
-        rows = [{"environment": self._environment, "key": key, "value": 0} for key in _KEYS.values()]
+        rows = [{"environment": self._environment, "key": key, "value": 0} for key in _KEYS]
         connection.execute(statements.catalog(connection, "time_lock"), rows)
         noted = _noted(connection, self._environment)
         found, reference_us, sent_us, came_us = self._read(connection, noted, passed_us)
@@ -91,5 +86,5 @@ def now_us(connection: sa.Connection, db: Database, environment: str) -> int:
 
 
 def _noted(connection: sa.Connection, environment: str) -> Noted | None:
-    found = {key: int(value) for key, value in connection.execute(_NOTED, {"mine": environment})}
-    return Noted(*(found.get(key, 0) for key in _KEYS.values())) if found.get(_KEYS["at_us"]) else None
+    noted = Noted(*read_values(connection, environment, *_KEYS))
+    return noted if noted.at_us else None

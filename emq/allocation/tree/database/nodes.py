@@ -82,7 +82,7 @@ def renew(connection: sa.Connection, session: int) -> None:
         SessionGone: the session has ended.
     """
     values = {"session": session, "step": 1 + secrets.randbelow(LARGEST_STEP)}
-    if not connection.execute(statements.catalog(connection, "tree_renew"), values).rowcount:
+    if not statements.run(connection, "tree_renew", values):
         raise SessionGone(f"session {session} has ended")
 
 
@@ -107,7 +107,7 @@ def glance(connection: sa.Connection, seen: int | None, paths: Iterable[str]) ->
         seen: the tree's number at the last look; None before the first look.
         paths: the nodes whose numbers to return if the tree's number has changed.
     """
-    rows = connection.execute(statements.catalog(connection, "tree_glance"), _COUNTER).all()
+    rows = statements.run(connection, "tree_glance", _COUNTER)
     number = rows[0][0] if rows else 0
     found = None if number == seen else numbers(connection, paths)
     return Glance(number, [Sighting(*row[1:]) for row in rows], found)
