@@ -32,9 +32,10 @@ SWEEP_S = 120.0
 finds lost wake-ups that the store's own sweep cannot see (after a failover to a replica that lagged)."""
 
 SLICES = 120
-"""One a second. A host of few queues looks at several at a time, `TOGETHER` at most: of a call for few queues, most is
-what each call costs, whatever it asks for."""
+"""One a second. A question is about several slices, of at most `ASKED` names or `TOGETHER` slices: what a question costs
+is mostly the wake-up of a process that has slept."""
 
+ASKED = 2_000
 TOGETHER = 10
 
 AFTER_BUG_S = 10.0
@@ -235,7 +236,7 @@ class Waker:
         looked_s = float("-inf")
         while True:
             queues, lanes = list(self._queues), list(self._groups)  # names, which keep nothing that is let go of
-            together = min(max(1, SLICES * LOOKED_AT // (1 + len(queues) + len(lanes))), TOGETHER)
+            together = min(max(1, SLICES * ASKED // (1 + len(queues) + len(lanes))), TOGETHER)
             for i in range(SLICES):
                 await pace.rest(SWEEP_S / SLICES)
                 if not lanes:
