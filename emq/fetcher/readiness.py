@@ -32,8 +32,8 @@ SWEEP_S = 120.0
 finds lost wake-ups that the store's own sweep cannot see (after a failover to a replica that lagged)."""
 
 SLICES = 120
-"""One a second. A question is about several slices, of at most `ASKED` names or `TOGETHER` slices: most of what it costs
-is to wake a process that has slept."""
+"""One a second. A question is about several slices, of at most `ASKED` names or `TOGETHER` slices: its cost is mostly
+that of waking a process that has slept."""
 
 ASKED = 2_000
 TOGETHER = 10
