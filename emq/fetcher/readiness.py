@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from emq.groups import reading_ahead
@@ -225,7 +225,8 @@ class Waker:
                 continue
             try:
                 self._events.doubted(group)
-                self.look_at(group.queues)
+                for queue in group.queues:
+                    self._readiness.woken(queue)  # a read under way does not do: the store may forget that it armed
                 if group.slot is not None:
                     self._events.due(group.slot.address, 0)
             except Exception as exc:  # a bug at one group must not keep the others from being looked at
@@ -257,11 +258,6 @@ class Waker:
             if (unarmed := getattr(self._store, "unarmed", None)) is not None:
                 return await unarmed(names, int(self._clock.now() * 1000))  # type: ignore[no-any-return]
         return names
-
-    def look_at(self, queues: Iterable[OwnedQueue]) -> None:
-        """Read queues, once more if a read is under way: the store may have forgotten that it armed the queue."""
-        for queue in queues:
-            self._readiness.woken(queue)
 
 
 def _slices(names: Sequence[T], i: int, together: int) -> Sequence[T]:
