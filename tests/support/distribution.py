@@ -20,6 +20,7 @@ work while the former wait.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -85,4 +86,9 @@ def _rank(unit: str, path: str) -> int:
 
 
 def _path(item: pytest.Item) -> str:
-    return item.path.relative_to(TESTS).as_posix()
+    return _place(item.path)
+
+
+@functools.cache  # thousands of tests are in hundreds of files
+def _place(path: Path) -> str:
+    return path.relative_to(TESTS).as_posix()

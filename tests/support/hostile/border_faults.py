@@ -7,12 +7,9 @@ from typing import Any
 from emq.topics.shares import Share
 from emq.trail import events
 from support.hostile.faults import VOID, Planter
-from support.hostile.told import CONTENT, Told, at
+from support.hostile.told import CONTENT, NEXT, REJECTED, Told, at
 
-REJECTED = f"{events.REJECTED}no"
 US = 0.001
-
-NEXT = {"source": "next", "epoch": 2}
 
 
 # ------------------------------------------------------------------------------------------- deliveries given back
@@ -43,8 +40,7 @@ def given_back_and_put_back(t: Told) -> None:
 def given_back_by_another_host(t: Told) -> None:
     t.publish("a")
     t.end(t.start("a", 10), 20, events.RETURNED, source="other", reason="busy")
-    t.release(30)
-    t.own(400, "next", 2)
+    t.move(30, 400)
     t.deliver("a", 500, **NEXT)
 
 
@@ -116,8 +112,7 @@ def two_owners_take_the_same_group_at_the_first_second(t: Told) -> None:
 def an_offset_behind_the_hand_over_is_started_by_the_next(t: Told) -> None:
     """By times that clocks could explain."""
     t.message("a", 10, 1)
-    t.release(20)
-    t.own(25, "next", 2)
+    t.move(20, 25)
     t.message("b", 30, 0, **NEXT)
 
 
@@ -167,14 +162,12 @@ def what_is_given_back_counts_too(t: Told) -> None:
 
 
 def tried_again_a_us_early(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(10_000) // 1000)
+    t.retry("a", 10_000)
     t.deliver("a", 10_000 - US, -1, attempt=2)
 
 
 def the_second_retry_is_too_early(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(30) // 1000)
+    t.retry("a", 30)
     t.end(t.start("a", 40, -1, attempt=2), 50, events.RETRIED, due_ms=at(5_000) // 1000)
     t.deliver("a", 4_999, -1, attempt=3)
 
@@ -218,32 +211,25 @@ def dead_twice_by_one_delivery(t: Told) -> None:
 
 
 def one_replay_is_delivered_twice(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.DEAD, reason=REJECTED)
-    t.add(events.REPLAYED, 400, "cli", priority=0, id="a")
+    t.die("a", replayed_ms=400)
     for ms in (800, 1600):
         t.deliver("a", ms, -1)
 
 
 def a_replay_begins_with_its_third_attempt(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.DEAD, reason=REJECTED)
-    t.add(events.REPLAYED, 400, "cli", priority=0, id="a")
+    t.die("a", replayed_ms=400)
     t.deliver("a", 800, -1, attempt=3)
 
 
 def started_again_between_its_death_and_its_replay(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.DEAD, reason=REJECTED)
+    t.die("a")
     t.start("a", 500, -1, attempt=2)
     t.add(events.REPLAYED, 1400, "cli", priority=0, id="a")
     t.deliver("a", 1800, -1)
 
 
 def a_replay_is_lost(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.DEAD, reason=REJECTED)
-    t.add(events.REPLAYED, 400, "cli", priority=0, id="a")
+    t.die("a", replayed_ms=400)
 
 
 # --------------------------------------------------------------------------------------------- priorities and keys
@@ -255,29 +241,23 @@ def a_high_one_is_ready_a_us_before_a_low_one_starts(t: Told) -> None:
 
 
 def a_replay_of_high_priority_is_passed_over_in_its_buffer(t: Told) -> None:
-    t.publish("high")
-    t.end(t.start("high", 10), 20, events.DEAD, reason=REJECTED)
-    t.add(events.REPLAYED, 400, "cli", priority=0, id="high")
+    t.die("high", replayed_ms=400)
     t.message("low", 800, 0, priority=1)
     t.deliver("high", 900, -1, ready_us=at(700))
 
 
 def a_retry_loses_its_priority(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(30) // 1000)
+    t.retry("a", 30)
     t.deliver("a", 40, -1, attempt=2, priority=1)
 
 
 def a_replay_loses_its_priority(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.DEAD, reason=REJECTED)
-    t.add(events.REPLAYED, 400, "cli", priority=0, id="a")
+    t.die("a", replayed_ms=400)
     t.deliver("a", 800, -1, priority=2)
 
 
 def a_retry_loses_its_key(t: Told) -> None:
-    t.publish("a", key="k")
-    t.end(t.start("a", 10, key="k"), 20, events.RETRIED, due_ms=at(30) // 1000)
+    t.retry("a", 30, key="k")
     t.deliver("a", 40, -1, attempt=2)
 
 
@@ -287,8 +267,7 @@ def two_of_a_key_overlap_by_a_us(t: Told) -> None:
 
 
 def a_retry_of_a_key_starts_while_the_next_runs(t: Told) -> None:
-    t.publish("a", key="k")
-    t.end(t.start("a", 10, key="k"), 20, events.RETRIED, due_ms=at(30) // 1000)
+    t.retry("a", 30, key="k")
     t.message("b", 25, 1, key="k", took=50)
     t.deliver("a", 40, -1, attempt=2, key="k")
 
@@ -303,8 +282,7 @@ def a_given_back_one_of_a_key_runs_beside_the_next(t: Told) -> None:
 def a_key_s_first_is_started_by_the_next_owner_only(t: Told) -> None:
     """Its second was started by the former owner; the times lie within what clocks may differ."""
     t.message("second", 100, 1, key="k", took=2)
-    t.release(105)
-    t.own(110, "next", 2)
+    t.move(105, 110)
     t.message("first", 200, 0, key="k", **NEXT)
 
 

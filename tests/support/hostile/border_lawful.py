@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from emq.trail import events
-from support.hostile.border_faults import HALF, NEXT, REJECTED, TEN, US, _busy
+from support.hostile.border_faults import HALF, TEN, US, _busy
 from support.hostile.faults import Planter
-from support.hostile.told import CONTENT, Told, at
+from support.hostile.told import CONTENT, NEXT, REJECTED, Told, at
 
 
 def given_back_again_and_again(t: Told) -> None:
@@ -18,11 +18,9 @@ def given_back_again_and_again(t: Told) -> None:
 
 
 def a_retry_is_given_back_and_started_by_the_next_owner(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(30) // 1000)
+    t.retry("a", 30)
     t.end(t.start("a", 40, -1, attempt=2), 45, events.RETURNED, reason="busy")
-    t.release(50)
-    t.own(500, "next", 2)
+    t.move(50, 500)
     t.deliver("a", 600, -1, attempt=2, **NEXT)
 
 
@@ -100,8 +98,7 @@ def dead_of_what_could_not_be_read(t: Told) -> None:
 
 
 def replayed_twice_and_dead_three_times(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.DEAD, reason=REJECTED)
+    t.die("a")
     for ms in (1000, 2000):
         t.add(events.REPLAYED, ms, "cli", priority=0, id="a")
         t.end(t.start("a", ms + 500, -1), ms + 510, events.DEAD, reason=REJECTED)
@@ -120,8 +117,7 @@ def the_next_of_a_key_starts_as_the_first_ends(t: Told) -> None:
 def a_key_is_handed_over_to_a_clock_that_is_behind(t: Told) -> None:
     """By its own clock the next owner starts the second before the former owner starts the first."""
     t.message("first", 200, 0, key="k", took=2)
-    t.release(205)
-    t.own(50, "next", 2)
+    t.move(205, 50)
     t.message("second", 100, 1, key="k", **NEXT)
 
 

@@ -6,18 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from emq.trail import events
-from support.hostile.told import CONTENT, Told, at
+from support.hostile.told import CONTENT, NEXT, REJECTED, Told, at
 
 Planter = Callable[[Told], Any]
 VOID = "void"
-REJECTED = f"{events.REJECTED}no"
 
 
 def own_ids_with_a_tilde_and_one_is_lost(t: Told) -> None:
     t.publish("order")
     t.publish("order~1", offset=1)
-    start = t.start("order~1", 10, 1)
-    t.end(start, 20, events.RETRIED, due_ms=at(30) // 1000)
+    t.end(t.start("order~1", 10, 1), 20, events.RETRIED, due_ms=at(30) // 1000)
     t.deliver("order~1", 40, -1, attempt=2)
 
 
@@ -30,9 +28,8 @@ def published_twice_by_the_record_and_settled_after_a_move(t: Told) -> None:
     t.publish("a")
     t.publish("a", published_us=at(-5))
     t.deliver("a", 10)
-    t.release(100)
-    t.own(200, "next", 2)
-    t.deliver("a", 300, source="next", epoch=2)
+    t.move(100, 200)
+    t.deliver("a", 300, **NEXT)
 
 
 def one_owner_reads_an_offset_again(t: Told) -> None:
@@ -42,10 +39,8 @@ def one_owner_reads_an_offset_again(t: Told) -> None:
 
 def settled_and_started_again_after_a_clean_move(t: Told) -> None:
     t.message("a", 10)
-    t.release(100)
-    t.own(500, "next", 2)
-    start = t.start("a", 600, source="next", epoch=2)
-    t.end(start, 610, events.RETRIED, due_ms=at(620) // 1000)
+    t.move(100, 500)
+    t.end(t.start("a", 600, **NEXT), 610, events.RETRIED, due_ms=at(620) // 1000)
 
 
 def recalled_and_delivered(t: Told) -> None:
@@ -55,23 +50,20 @@ def recalled_and_delivered(t: Told) -> None:
 
 
 def replayed_twice_for_one_death(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.DEAD, reason=f"{events.REJECTED}no")
+    t.die("a")
     for ms in (400, 800):
         t.add(events.REPLAYED, ms, "cli", priority=0, id="a")
-    t.end(t.start("a", 1200, -1), 1210, events.DEAD, reason=f"{events.REJECTED}no")
-    t.end(t.start("a", 2000, -1, attempt=2), 2010, events.DEAD, reason=f"{events.REJECTED}no")
+    t.end(t.start("a", 1200, -1), 1210, events.DEAD, reason=REJECTED)
+    t.end(t.start("a", 2000, -1, attempt=2), 2010, events.DEAD, reason=REJECTED)
 
 
 def a_failure_that_is_not_counted(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(30) // 1000)
+    t.retry("a", 30)
     t.deliver("a", 40, -1, attempt=1)
 
 
 def put_back_after_its_last_attempt(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(30) // 1000)
+    t.retry("a", 30)
     t.end(t.start("a", 40, -1, attempt=2), 50, events.RETRIED, due_ms=at(60) // 1000)
     t.end(t.start("a", 70, -1, attempt=3), 80, events.RETRIED, due_ms=at(90) // 1000)
 
@@ -132,9 +124,8 @@ def one_lost_and_one_settled_twice(t: Told) -> None:
     """The sum of settles is right."""
     t.publish("a")
     t.message("b", 10, 1)
-    t.release(100)
-    t.own(200, "next", 2)
-    t.deliver("b", 300, 1, source="next", epoch=2)
+    t.move(100, 200)
+    t.deliver("b", 300, 1, **NEXT)
 
 
 def two_hosts_start_a_smooth_second_each(t: Told) -> None:
@@ -159,8 +150,7 @@ def a_weighted_topic_runs_two_of_a_key(t: Told) -> None:
 
 
 def a_replay_overlaps_its_key(t: Told) -> None:
-    t.publish("a", key="k")
-    t.end(t.start("a", 10, key="k"), 20, events.DEAD, reason=f"{events.REJECTED}no")
+    t.die("a", key="k")
     t.publish("b", offset=1, key="k")
     t.deliver("b", 500, 1, took=500, key="k")
     t.add(events.REPLAYED, 600, "cli", priority=0, id="a")
@@ -200,8 +190,7 @@ def recalled_published_again_and_lost(t: Told) -> None:
 
 def a_content_that_moved_to_its_lane_is_lost(t: Told) -> None:
     t.publish(CONTENT, offset=None)
-    start = t.start(CONTENT, 10, -1, published_us=None)
-    t.end(start, 20, events.RETRIED, id=f"{CONTENT}~5", due_ms=at(30) // 1000)
+    t.end(t.start(CONTENT, 10, -1, published_us=None), 20, events.RETRIED, id=f"{CONTENT}~5", due_ms=at(30) // 1000)
 
 
 # ------------------------------------------------------------------------------------------- what came after a loss
@@ -218,9 +207,8 @@ def after_a_loss_one_is_settled_twice(t: Told) -> None:
     t.add(events.LOST, 100, priority=0, offset=0, until=5)
     t.publish("a", 2000, offset=3)
     t.deliver("a", 2010, 3, published_us=at(2000))
-    t.release(3000)
-    t.own(4000, "next", 2)
-    t.deliver("a", 5000, 3, source="next", epoch=2, published_us=at(2000))
+    t.move(3000, 4000)
+    t.deliver("a", 5000, 3, **NEXT, published_us=at(2000))
 
 
 # ----------------------------------------------------------------------------------------- what does not fit together
@@ -272,8 +260,7 @@ def groups_that_no_catalog_has_exceed_the_cap_of_their_topic(t: Told) -> None:
 
 
 def a_retry_of_high_priority_is_passed_over_in_its_buffer(t: Told) -> None:
-    t.publish("high")
-    t.end(t.start("high", 10), 20, events.RETRIED, due_ms=at(1000) // 1000)
+    t.retry("high", 1000)
     for i in range(8):
         t.message(f"low{i}", 2000 + i, i, priority=1)
     t.deliver("high", 3000, -1, attempt=2, ready_us=at(1500))

@@ -6,9 +6,7 @@ from typing import Any
 
 from emq.trail import events
 from support.hostile.faults import Planter
-from support.hostile.told import CONTENT, Told, at
-
-REJECTED = f"{events.REJECTED}no"
+from support.hostile.told import CONTENT, NEXT, REJECTED, Told, at
 
 
 def a_content_of_unknown_outcome_was_published(t: Told) -> None:
@@ -27,29 +25,26 @@ def a_publish_of_unknown_outcome_is_repeated(t: Told) -> None:
 
 def a_key_s_next_starts_on_a_host_whose_clock_is_behind(t: Told) -> None:
     t.message("a", 100, took=100, key="k")
-    t.release(210)
-    t.own(60, "next", 2)
-    t.message("b", 90, 1, key="k", source="next", epoch=2)
+    t.move(210, 60)
+    t.message("b", 90, 1, key="k", **NEXT)
 
 
 def a_key_goes_on_at_a_clock_that_is_ahead_and_comes_back(t: Told) -> None:
     t.message("a", 300, 5, key="k")
-    t.release(310)
-    t.own(120, "next", 2)
-    t.message("b", 200, 6, key="k", source="next", epoch=2)
+    t.move(310, 120)
+    t.message("b", 200, 6, key="k", **NEXT)
 
 
 def a_retry_is_made_by_a_clock_that_is_behind(t: Told) -> None:
     t.publish("a")
     t.end(t.start("a", 180), 200, events.RETRIED, due_ms=at(200) // 1000)
-    t.release(201)
-    t.own(50, "next", 2)
-    t.deliver("a", 60, -1, attempt=2, source="next", epoch=2)
+    t.move(201, 50)
+    t.deliver("a", 60, -1, attempt=2, **NEXT)
 
 
 def a_replay_is_recorded_by_a_clock_that_is_behind(t: Told) -> None:
     t.publish("a")
-    t.end(t.start("a", 180), 200, events.DEAD, reason=f"{events.REJECTED}no")
+    t.end(t.start("a", 180), 200, events.DEAD, reason=REJECTED)
     t.add(events.REPLAYED, 100, "cli", priority=0, id="a")
     t.deliver("a", 400, -1)
 
@@ -57,10 +52,9 @@ def a_replay_is_recorded_by_a_clock_that_is_behind(t: Told) -> None:
 def a_smooth_group_moves_to_a_clock_that_is_behind(t: Told) -> None:
     for n in range(20):
         t.message(f"a{n}", 100 * n, n)
-    t.release(1950)
-    t.own(1750, "next", 2)
+    t.move(1950, 1750)
     for n in range(20):
-        t.message(f"b{n}", 1760 + 100 * n, 20 + n, source="next", epoch=2)
+        t.message(f"b{n}", 1760 + 100 * n, 20 + n, **NEXT)
 
 
 def a_group_moves_twice_between_three_clocks(t: Told) -> None:
@@ -83,11 +77,9 @@ def a_content_is_published_by_a_clock_that_is_ahead(t: Told) -> None:
 def what_a_store_lost_is_read_again_and_dies(t: Told) -> None:
     t.publish("a")
     t.deliver("a", 10)
-    t.release(90)
-    t.own(100, "next", 2)
+    t.move(90, 100)
     t.add(events.LOST, 110, "next", priority=0, offset=0, until=1)
-    start = t.start("a", 500, source="next", epoch=2)
-    t.end(start, 510, events.DEAD, reason=f"{events.REJECTED}no")
+    t.end(t.start("a", 500, **NEXT), 510, events.DEAD, reason=REJECTED)
 
 
 def a_keyed_message_has_two_copies_after_a_crash(t: Told) -> None:
@@ -95,10 +87,9 @@ def a_keyed_message_has_two_copies_after_a_crash(t: Told) -> None:
     t.publish("a", key="k")
     t.end(t.start("a", 10, key="k"), 20, events.RETRIED, due_ms=at(30) // 1000, key="k")
     t.own(1000, "next", 2)
-    next_ = {"source": "next", "epoch": 2}
-    t.deliver("a", 1100, 0, took=500, key="k", **next_)
-    t.message("low", 1300, 0, priority=1, **next_)
-    t.deliver("a", 1700, -1, attempt=2, key="k", ready_us=at(1200), **next_)
+    t.deliver("a", 1100, 0, took=500, key="k", **NEXT)
+    t.message("low", 1300, 0, priority=1, **NEXT)
+    t.deliver("a", 1700, -1, attempt=2, key="k", ready_us=at(1200), **NEXT)
 
 
 def own_ids_with_a_tilde_are_tried_again(t: Told) -> None:
@@ -115,8 +106,7 @@ def expired_at_the_very_border(t: Told) -> None:
 
 
 def the_asked_for_pause_is_kept_to_the_millisecond(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(60_020) // 1000)
+    t.retry("a", 60_020)
     t.deliver("a", 60_020, -1, attempt=2)
 
 
@@ -132,7 +122,7 @@ def a_high_one_was_finished_unseen_by_a_killed_host(t: Told) -> None:
     t.message("low", 10, 0, priority=1)
     t.own(2000, "next", 2)
     for i in range(1, 20):
-        t.message(f"low{i}", 2000 + 1000 * i, i, priority=1, source="next", epoch=2)
+        t.message(f"low{i}", 2000 + 1000 * i, i, priority=1, **NEXT)
 
 
 def a_host_that_had_nothing_to_do(t: Told) -> None:
@@ -157,9 +147,7 @@ def a_content_is_published_again_before_its_claimed_twins_start(t: Told) -> None
 
 
 def dead_replayed_and_recalled(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.DEAD, reason=f"{events.REJECTED}no")
-    t.add(events.REPLAYED, 400, "cli", priority=0, id="a")
+    t.die("a", replayed_ms=400)
     t.add(events.RECALLED, 500, "cli", priority=0, id="a")
 
 
@@ -180,9 +168,8 @@ def put_back_from_before_the_trail_and_waiting(t: Told) -> None:
 def started_from_before_the_trail_and_ended_by_the_next_owner(t: Told) -> None:
     """The first owner did not wait any longer for its handler."""
     t.start("old", 10)
-    t.release(500)
-    t.own(1000, "next", 2)
-    t.deliver("old", 1500, source="next", epoch=2)
+    t.move(500, 1000)
+    t.deliver("old", 1500, **NEXT)
 
 
 def a_lost_offset_is_given_out_again(t: Told) -> None:
@@ -246,17 +233,14 @@ def a_content_expires_without_a_start(t: Told) -> None:
 
 def a_content_fails_moves_to_its_lane_and_comes_back(t: Told) -> None:
     t.publish(CONTENT, offset=None)
-    start = t.start(CONTENT, 10, -1, published_us=None)
-    t.end(start, 20, events.RETRIED, id=f"{CONTENT}~5", due_ms=at(30) // 1000)
+    t.end(t.start(CONTENT, 10, -1, published_us=None), 20, events.RETRIED, id=f"{CONTENT}~5", due_ms=at(30) // 1000)
     t.deliver(f"{CONTENT}~5", 40, -1, attempt=2, published_us=None)
     t.publish(CONTENT, 1000, offset=None)
     t.deliver(CONTENT, 1010, -1, published_us=None)
 
 
 def dead_from_its_queue_and_first_tried_again_from_its_lane(t: Told) -> None:
-    t.publish("a")
-    t.end(t.start("a", 10), 20, events.DEAD, reason=REJECTED)
-    t.add(events.REPLAYED, 400, "cli", priority=0, id="a")
+    t.die("a", replayed_ms=400)
     t.deliver("a", 800, -1)
 
 

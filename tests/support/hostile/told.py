@@ -21,6 +21,11 @@ Row = dict[str, Any]
 CONTENT = f"0-{'a' * 24}"
 """An id like those of sorted topics."""
 
+NEXT: dict[str, Any] = {"source": "next", "epoch": 2}
+"""Fields of rows of the owner to which a group has moved."""
+
+REJECTED = f"{events.REJECTED}no"
+
 
 def at(ms: float) -> int:
     return T0_US + round(ms * MS)
@@ -58,6 +63,11 @@ class Told:
     def release(self, ms: float, source: str = "host", epoch: int = 1, group: int = 0) -> None:
         self.add(events.RELEASED, ms, source, group, epoch=epoch)
 
+    def move(self, released_ms: float, owned_ms: float) -> None:
+        """The group moves in order, from `host` to `next`."""
+        self.release(released_ms)
+        self.own(owned_ms, **NEXT)
+
     def publish(self, name: str, ms: float = -5, offset: int | None = 0, **fields: Any) -> Row:
         given = {"priority": 0, "published_us": at(ms), "source": "producer", **fields}
         return self.add(events.PUBLISHED, ms, id=name, offset=offset, **given)
@@ -74,6 +84,18 @@ class Told:
         """Start and settle."""
         start = self.start(name, ms, offset, **fields)
         return start, self.end(start, ms + took)
+
+    def retry(self, name: str, due_ms: float, *, key: str | None = None) -> None:
+        """Publish, start and put back; `deliver` the next attempt."""
+        self.publish(name, key=key)
+        self.end(self.start(name, 10, key=key), 20, events.RETRIED, due_ms=at(due_ms) // 1000)
+
+    def die(self, name: str, *, key: str | None = None, replayed_ms: float | None = None) -> None:
+        """Publish, start and reject, and replay if a time is given."""
+        self.publish(name, key=key)
+        self.end(self.start(name, 10, key=key), 20, events.DEAD, reason=REJECTED)
+        if replayed_ms is not None:
+            self.add(events.REPLAYED, replayed_ms, "cli", priority=0, id=name)
 
     def message(self, name: str, ms: float, offset: int = 0, **fields: Any) -> None:
         """Publish, start and settle."""
