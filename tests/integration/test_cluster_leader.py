@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 
-import emq_servers as servers
 from emq.allocation import records
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
@@ -17,7 +15,7 @@ from emq.allocation.records import Record
 from emq.allocation.tree.protocol import Tree
 from emq_trace import cluster_view
 from support import cluster
-from support.cluster import Cluster, Note
+from support.cluster import Cluster
 from support.cluster_process import HostProcess
 from support.ensemble import MemoryEnsemble
 from support.virtual import LoopClock, virtual
@@ -26,15 +24,6 @@ from support.waiting import until
 PATHS = records.Paths("online")
 GROUPS = [f"t{i}/0" for i in range(12)]
 TIMEOUT_S = 6.0
-
-
-@pytest.fixture
-async def hosts(
-    zookeeper_ensemble: servers.Ensemble, redis_url: str, tmp_path: Path, record_property: Note
-) -> AsyncIterator[Cluster]:
-    with cluster.place_on(zookeeper_ensemble, redis_url, tmp_path) as place:
-        async with Cluster(place, tmp_path, note=record_property) as made:
-            yield made
 
 
 async def test_leaders_killed_while_hosts_come_and_go_lose_nothing(hosts: Cluster) -> None:

@@ -6,25 +6,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import pytest
 
 import emq_servers as servers
 from support import cluster, cluster_load, cluster_receipts
-from support.cluster import LEASE_US, Cluster, Note
+from support.cluster import LEASE_US, Cluster
 from support.cluster_process import HostProcess
 from support.proxies import PartingProxy
-
-
-@pytest.fixture
-async def hosts(
-    zookeeper_ensemble: servers.Ensemble, redis_url: str, tmp_path: Path, record_property: Note
-) -> AsyncIterator[Cluster]:
-    with cluster.place_on(zookeeper_ensemble, redis_url, tmp_path) as place:
-        async with Cluster(place, tmp_path, note=record_property) as made:
-            yield made
 
 
 async def until_taken_over(hosts: Cluster, former: HostProcess, since_us: int) -> set[str]:

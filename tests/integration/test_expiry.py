@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 
 import emq
 from emq.topics.model import State
-from emq_stores.memory import forget
 from support.store_apps import STORES, app_on
 from support.waiting import until
 
@@ -31,14 +30,6 @@ KINDS: dict[str, dict[str, Any]] = {
 async def app(request: pytest.FixtureRequest, tmp_path: Path, names: str) -> AsyncIterator[emq.App]:
     async with app_on(request, tmp_path, names) as app:
         yield app
-
-
-@pytest.fixture
-def names(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A prefix of topics that no other test uses."""
-    name = f"ttl{time.time_ns()}"
-    yield name
-    forget(name)
 
 
 async def letters(app: emq.App, topic: str) -> dict[bytes, float]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,9 @@ import emq
 from emq.runtime.clock import SystemClock
 from emq.trail.writer import Trail
 from emq_proof.proof import Expectations, prove
-from emq_stores.memory import forget
+from support.store_apps import STORES, app_on
 from support.waiting import until
 
-STORES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster")
 SOON_S = 30.0
 N = 30
 
@@ -69,22 +67,10 @@ class Receiver:
         raise emq.PartialFailure(failures)
 
 
-@pytest.fixture
-def name() -> Iterator[str]:
-    """A prefix of topics that no other test uses."""
-    name = f"back{time.time_ns()}"
-    yield name
-    forget(name)
-
-
 @pytest.fixture(params=STORES)
-async def app(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> AsyncIterator[emq.App]:
-    urls = {"memory": f"memory://{name}", "sqlite": f"sqlite:///{tmp_path}/store.db"}
-    servers = {"postgresql": "postgres_url", "redis": "redis_url", "redis_cluster": "redis_cluster_url"}
-    url = urls.get(request.param) or request.getfixturevalue(servers[request.param])
+async def app(request: pytest.FixtureRequest, tmp_path: Path, names: str) -> AsyncIterator[emq.App]:
     trail = Trail.open(tmp_path / "trail", "app", SystemClock())
-    options = emq.Settings(checkpoint_s=0.2)
-    async with emq.App(url, database=f"sqlite:///{tmp_path}/catalog.db", options=options, trail=trail) as app:
+    async with app_on(request, tmp_path, names, trail=trail) as app:
         yield app
     trail.close()
 
@@ -110,10 +96,10 @@ async def until_taken(receiver: Receiver, topics: dict[str, str]) -> None:
 
 
 async def test_messages_that_were_given_back_come_again_once_and_uncounted(
-    app: emq.App, name: str, tmp_path: Path
+    app: emq.App, names: str, tmp_path: Path
 ) -> None:
     receiver = Receiver()
-    topics = {kind: f"{name}-{kind}" for kind in KINDS}
+    topics = {kind: f"{names}-{kind}" for kind in KINDS}
     app.handlers.bind(topics["batched"], receiver.take_many, batch_size=4)
     app.handlers.bind("*", receiver.take)
     await publish(app, topics)
@@ -130,10 +116,10 @@ async def test_messages_that_were_given_back_come_again_once_and_uncounted(
     assert proof.ok, str(proof)
 
 
-async def test_messages_that_were_given_back_survive_a_change_of_hosts(app: emq.App, name: str) -> None:
+async def test_messages_that_were_given_back_survive_a_change_of_hosts(app: emq.App, names: str) -> None:
     receiver = Receiver()
     receiver.is_closed = True
-    topics = {kind: f"{name}-{kind}" for kind in KINDS if kind != "batched"}
+    topics = {kind: f"{names}-{kind}" for kind in KINDS if kind != "batched"}
     app.handlers.bind("*", receiver.take)
     await publish(app, topics)
     async with app.running():

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -22,7 +21,6 @@ from emq.topics import buckets
 from emq.topics.catalog import Catalog
 from emq.topics.families import Family
 from emq.topics.model import Topic, TopicOptions
-from support import meeting
 from support.meeting import Meeting
 from support.rig import ENVIRONMENT, Rig, Seen, starts_per_second
 from support.virtual import virtual
@@ -150,13 +148,6 @@ async def test_the_cap_holds_in_the_second_in_which_a_host_takes_a_group_back_th
 
 
 # ------------------------------------------------------------------------------------------------------ on real servers
-
-
-@pytest.fixture(params=["redis", "postgresql"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Meeting:
-    if request.param == "redis":
-        return meeting.on_redis(request.getfixturevalue("redis_url"), tmp_path)
-    return meeting.on_postgres(request.getfixturevalue("fresh_postgres"))
 
 
 @contextlib.asynccontextmanager

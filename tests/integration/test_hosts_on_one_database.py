@@ -19,13 +19,6 @@ from support.meeting import Meeting
 from support.waiting import until
 
 
-@pytest.fixture(params=["redis", "postgresql"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Meeting:
-    if request.param == "redis":
-        return meeting.on_redis(request.getfixturevalue("redis_url"), tmp_path)
-    return meeting.on_postgres(request.getfixturevalue("fresh_postgres"))
-
-
 async def test_a_second_lone_host_shares_with_the_first_which_takes_all_back_when_it_stops(shared: Meeting) -> None:
     starts, topics = shared.starts, shared.topics(6)
     async with shared.app("a") as a, shared.app("b") as b, a.running() as first:

@@ -19,13 +19,6 @@ from support.waiting import until
 pytestmark = virtual
 
 
-async def states(r: Rig, name: str = "t") -> tuple[int, int, int]:
-    """(waiting, prepared, dead) over all slots of a topic."""
-    topic = await r.catalog.get(name)
-    found = await r.store.sorted.inspect([topic.slot(i) for i in range(topic.slots)], int(r.clock.now() * 1000))
-    return sum(s.waiting for s in found), sum(s.prepared for s in found), sum(s.dead for s in found)
-
-
 async def into_second(r: Rig, at_s: float) -> None:
     """Wait until so far into the next second."""
     now = r.clock.now()
@@ -52,7 +45,7 @@ async def test_a_member_without_a_note_does_not_expire_before_it_was_there(r: Ri
     async with r.consuming(seen):
         await r.store.sorted.add([SlotAdd(topic.slot(0), b"k", 50, Keep.LAST, b"of a stranger")])
         await until(lambda: len(seen) == 1)
-    assert await states(r) == (0, 0, 0)
+    assert await r.slots() == (0, 0, 0)
 
 
 async def test_what_waited_for_its_key_goes_past_nothing_more_urgent_of_another_key(r: Rig) -> None:
@@ -147,7 +140,7 @@ async def test_the_topics_own_time_to_live_counts_from_when_a_member_is_due(r: R
         await asyncio.sleep(15)
     assert 3 <= len(seen) <= 4
     assert max(d.started_us / 1e6 - begin for d in seen.deliveries) < 4
-    assert await states(r) == (0, 0, 10 - len(seen))
+    assert await r.slots() == (0, 0, 10 - len(seen))
 
 
 async def test_a_resumed_topic_goes_on_at_once(r: Rig) -> None:
@@ -159,7 +152,7 @@ async def test_a_resumed_topic_goes_on_at_once(r: Rig) -> None:
         await asyncio.sleep(0.2)
         await r.producer.publish("t", "x", priority=20)
         await asyncio.sleep(20.1)
-        assert (len(seen), await states(r)) == (0, (1, 0, 0))
+        assert (len(seen), await r.slots()) == (0, (1, 0, 0))
         await r.admin.update("t", state=State.ACTIVE)
         await until(lambda: len(seen) == 1, 0.5)
 

@@ -23,13 +23,6 @@ from support.waiting import until
 pytestmark = virtual
 
 
-async def states(r: Rig, name: str = "t") -> tuple[int, int, int]:
-    """(waiting, prepared, dead) over all slots of a topic."""
-    topic = await r.catalog.get(name)
-    found = await r.store.sorted.inspect([topic.slot(i) for i in range(topic.slots)], int(r.clock.now() * 1000))
-    return sum(s.waiting for s in found), sum(s.prepared for s in found), sum(s.dead for s in found)
-
-
 async def test_range_merge_delivers_once_what_was_published_often_within_the_range(r: Rig) -> None:
     await r.topic("t", kind="range_merge", time_range_ms=2000)
     seen = Seen()
@@ -44,7 +37,7 @@ async def test_range_merge_delivers_once_what_was_published_often_within_the_ran
         assert seen.payloads == [b"sku-1"]
         await r.producer.publish("t", "sku-1")  # a new one, now that the old one is gone
         await until(lambda: len(seen) == 2)
-    assert await states(r) == (0, 0, 0)
+    assert await r.slots() == (0, 0, 0)
 
 
 async def test_by_priority_the_most_urgent_goes_first_also_if_it_comes_last(r: Rig) -> None:
@@ -96,7 +89,7 @@ async def test_a_failing_message_is_retried_sixteen_times_behind_the_others_and_
         await asyncio.sleep(3)
     assert [d.attempt for d in seen.deliveries if d.payload == b"bad"] == list(range(1, 18))
     assert seen.payloads[:4] == [b"bad", b"a", b"b", b"c"]
-    assert await states(r) == (0, 0, 1)
+    assert await r.slots() == (0, 0, 1)
     [dead] = await r.store.sorted.dead(Slot("t/0", SlotKind.PRIORITY))
     assert (dead.member, parted(dead.reason).text) == (b"bad", "ValueError: attempt 17")
     assert [parted(reason).text for _, reason in dead.history] == [f"ValueError: attempt {i}" for i in range(1, 17)]
@@ -118,7 +111,7 @@ async def test_backoff_keeps_the_original_priority_and_counts_attempts(r: Rig) -
     assert [d.attempt for d in of_x] == [1, 2, 3]
     for before, after in itertools.pairwise(of_x):
         assert 1.0 <= (after.started_us - before.started_us) / 1e6 < 2.1  # the wait, and at most a second's quota
-    assert await states(r) == (0, 0, 0)
+    assert await r.slots() == (0, 0, 0)
     assert (await r.store.lanes.inspect(["t/0"]))[0].waiting == 0
 
 
@@ -162,7 +155,7 @@ async def test_a_clean_stop_gives_back_what_was_claimed_with_its_priority_and_it
     for _ in range(4):
         async with r.consuming(seen):
             await asyncio.sleep(3.1)
-        waiting, prepared, dead = await states(r)
+        waiting, prepared, dead = await r.slots()
         assert (prepared, dead) == (0, 0)
         assert waiting == 40 - len(seen)
     assert [int(p) for p in seen.payloads] == list(range(56, 56 - len(seen), -1))
@@ -181,7 +174,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_again(r: Rig) -> None:
         await asyncio.sleep(2)
     assert lost.happened == 2
     assert sorted(seen.payloads) == [b"a", b"b", b"c"]
-    assert await states(r) == (0, 0, 0)
+    assert await r.slots() == (0, 0, 0)
 
 
 async def test_aging_bounds_the_wait_below_a_stream_of_higher_priorities() -> None:
@@ -220,7 +213,7 @@ async def test_what_has_expired_behind_a_backlog_is_dead_within_a_second_or_so(r
         [dead] = await r.store.sorted.dead(slot)
         assert (dead.body, dead.reason) == (b"brief", "expired")
         assert 1.0 <= dead.dead_ms / 1000 - begin <= 2.1
-        assert (await states(r))[0] == 40 - len(seen)
+        assert (await r.slots())[0] == 40 - len(seen)
         await r.producer.publish_many("t", [b"%d" % i for i in range(20, 40)], priority=60)  # they merge
         if paused:
             await r.admin.update("t", state=State.ACTIVE)
@@ -238,7 +231,7 @@ async def test_a_slot_is_claimed_from_when_all_that_was_buffered_of_it_has_expir
     async with r.consuming(seen):
         await until(lambda: b"live" in seen.payloads, 10)
         await asyncio.sleep(1)
-    assert (await states(r))[2] + len(seen) == 61
+    assert (await r.slots())[2] + len(seen) == 61
 
 
 async def test_a_batch_handler_gets_one_message_of_a_slot_at_a_time(r: Rig) -> None:
@@ -302,7 +295,7 @@ async def test_no_more_is_claimed_than_a_slow_handler_can_start(r: Rig, ordering
             begun = set(seen.payloads)
             if again := [b"%d" % i for i in range(20) if b"%d" % i not in begun]:
                 await r.producer.publish_many("t", again)
-            waiting, prepared, _ = await states(r)
+            waiting, prepared, _ = await r.slots()
             assert prepared <= (2 if ordering == "slot" else 4)
             assert waiting == len(again)
         await until(lambda: len(seen) == 20, 60)
@@ -371,7 +364,7 @@ async def test_what_waits_for_a_time_that_its_handler_asked_for_merges_with_what
     assert [d.attempt for d in seen.deliveries] == [1, 2, 3, 4]
     for first, second in itertools.pairwise(seen.deliveries):
         assert 4.9 <= (second.started_us - first.started_us) / 1e6 < 6.5
-    assert await states(r) == (0, 0, 0)
+    assert await r.slots() == (0, 0, 0)
     assert (await r.store.lanes.inspect(["t/0"]))[0].waiting == 0
 
 
@@ -385,7 +378,7 @@ async def test_a_handler_that_asks_for_a_time_again_and_again_uses_up_its_attemp
         await r.producer.publish("t", "x", time_range_ms=1)
         await asyncio.sleep(60)
     assert [d.attempt for d in seen.deliveries] == list(range(1, 18))
-    assert await states(r) == (0, 0, 1)
+    assert await r.slots() == (0, 0, 1)
 
 
 async def test_a_second_owner_takes_over_and_the_first_settles_nothing_any_more(r: Rig) -> None:
@@ -401,4 +394,4 @@ async def test_a_second_owner_takes_over_and_the_first_settles_nothing_any_more(
         await asyncio.sleep(3)
         assert host.work.settler.refused == 1
         assert host.ownership.losses.groups == 1
-        assert await states(r) == (0, 1, 0)  # still to be recovered by its new owner
+        assert await r.slots() == (0, 1, 0)  # still to be recovered by its new owner

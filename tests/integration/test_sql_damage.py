@@ -45,13 +45,6 @@ SQLITE_ONLY: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/store.db"
-    return str(request.getfixturevalue("postgres_url"))
-
-
 class Rows:
     """Writes over rows as a stranger would."""
 
@@ -86,11 +79,11 @@ def well(answers: Sequence[Any], bad: str, *, may_be_well: bool = False) -> None
 
 @pytest.mark.parametrize("damage", [*DAMAGES, *SQLITE_ONLY])
 async def test_a_damaged_row_fails_the_entries_of_its_own_name_only(
-    url: str, damage: str, monkeypatch: pytest.MonkeyPatch
+    sql_url: str, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if damage in SQLITE_ONLY and not url.startswith("sqlite"):
+    if damage in SQLITE_ONLY and not sql_url.startswith("sqlite"):
         pytest.skip("PostgreSQL refuses to store it")
-    rows, store = Rows(url), await open_store(url, Environment.ONLINE)
+    rows, store = Rows(sql_url), await open_store(sql_url, Environment.ONLINE)
     table, values = (DAMAGES | SQLITE_ONLY)[damage]
     a, bad, b = (f"{name}-{random.randrange(1 << 40):x}" for name in ("a", "bad", "b"))
     queues, lanes = [f"{n}/0/mid" for n in (a, bad, b)], [f"{n}/0" for n in (a, bad, b)]
@@ -161,10 +154,10 @@ async def _use_everything(
 
 @pytest.mark.parametrize(("table", "values"), [("store_queues", {"tail": 2}), ("store_queues", {"tail": HUGE})])
 async def test_publishers_beside_a_damaged_queue_are_served_and_its_own_are_told_the_remedy(
-    url: str, table: str, values: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    sql_url: str, table: str, values: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    rows, app = Rows(url), App(url, database=f"sqlite:///{tmp_path}/catalog.db")
+    rows, app = Rows(sql_url), App(sql_url, database=f"sqlite:///{tmp_path}/catalog.db")
     mark = f"{random.randrange(1 << 40):x}"
     handled: set[str] = set()
 
@@ -193,8 +186,8 @@ async def test_publishers_beside_a_damaged_queue_are_served_and_its_own_are_told
     assert "Traceback" not in caplog.text
 
 
-async def test_a_hole_of_any_length_costs_one_read(url: str) -> None:
-    rows, store = Rows(url), await open_store(url, Environment.ONLINE)
+async def test_a_hole_of_any_length_costs_one_read(sql_url: str) -> None:
+    rows, store = Rows(sql_url), await open_store(sql_url, Environment.ONLINE)
     queue = f"t-{random.randrange(1 << 40):x}/0/mid"
     try:
         await store.log.put([Put(queue, [b"first"])])
@@ -215,10 +208,10 @@ async def test_a_hole_of_any_length_costs_one_read(url: str) -> None:
 
 
 @pytest.mark.parametrize("rank", [float("nan"), float("inf"), float("-inf"), 1e300])
-async def test_a_member_of_a_damaged_rank_keeps_no_other_member_of_its_slot(url: str, rank: float) -> None:
-    if rank != rank and url.startswith("sqlite"):
+async def test_a_member_of_a_damaged_rank_keeps_no_other_member_of_its_slot(sql_url: str, rank: float) -> None:
+    if rank != rank and sql_url.startswith("sqlite"):
         pytest.skip("SQLite refuses to store it")
-    rows, store = Rows(url), await open_store(url, Environment.ONLINE)
+    rows, store = Rows(sql_url), await open_store(sql_url, Environment.ONLINE)
     slot = slot_store.Slot(f"t-{random.randrange(1 << 40):x}/0", slot_store.SlotKind.FIXED_TIME)
     try:
         await store.sorted.add(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -16,11 +15,10 @@ from emq_stores.sql import SqlStore, listen, open_store
 from support.waiting import until
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
+@pytest.fixture
+async def pair(sql_url: str) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
     """A store that listens, and one of another process."""
-    url = f"sqlite:///{tmp_path}/emq.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    stores = await open_store(url, Environment.ONLINE), await open_store(url, Environment.ONLINE)
+    stores = await open_store(sql_url, Environment.ONLINE), await open_store(sql_url, Environment.ONLINE)
     yield stores
     for store in stores:
         await store.close()

@@ -30,17 +30,9 @@ NOW = 1_700_000_000_000
 _count = itertools.count(1)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/emq.db"
-    found: str = request.getfixturevalue("postgres_url")
-    return found
-
-
 @pytest.fixture
-async def store(url: str) -> AsyncIterator[SqlStore]:
-    opened = await open_store(url, Environment.ONLINE)
+async def store(sql_url: str) -> AsyncIterator[SqlStore]:
+    opened = await open_store(sql_url, Environment.ONLINE)
     yield opened
     await opened.close()
 
@@ -64,13 +56,13 @@ def settle(slot: Slot, entry: Entry, verdict: SlotVerdict, score: float = 0, rea
     return SlotSettle(slot, entry.member, verdict, entry.token, 1, score, reason)
 
 
-async def test_what_waits_is_prepared_or_dead_survives_a_restart(url: str, slot: Slot) -> None:
-    store = await open_store(url, Environment.ONLINE)
+async def test_what_waits_is_prepared_or_dead_survives_a_restart(sql_url: str, slot: Slot) -> None:
+    store = await open_store(sql_url, Environment.ONLINE)
     await store.sorted.add([add(slot, name) for name in (b"a", b"b", b"c")])
     first, _ = await claim(store, slot, 2, epoch=7)
     await store.sorted.settle([settle(slot, first, SlotVerdict.DEAD, reason="why")._replace(epoch=7)])
     await store.close()
-    store = await open_store(url, Environment.ONLINE)
+    store = await open_store(sql_url, Environment.ONLINE)
     assert (await store.sorted.inspect([slot], NOW))[0] == (1, 1, 1, 1, NOW, NOW, 0)
     (stale,) = await store.sorted.claim([SlotClaim(slot, 1, 6, NOW)], NOW)
     assert isinstance(stale, errors.NotOwner)

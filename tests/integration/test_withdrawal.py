@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 import emq
-from emq_stores.memory import forget
 from support.store_apps import STORES, app_on
 from support.waiting import until
 
@@ -19,14 +18,6 @@ from support.waiting import until
 async def app(request: pytest.FixtureRequest, tmp_path: Path, names: str) -> AsyncIterator[emq.App]:
     async with app_on(request, tmp_path, names) as app:
         yield app
-
-
-@pytest.fixture
-def names() -> Iterator[str]:
-    """A topic that no other test uses."""
-    name = f"withdrawn{time.time_ns()}"
-    yield name
-    forget(name)
 
 
 async def test_withdrawn_messages_use_up_no_quota_and_never_start(app: emq.App, names: str) -> None:

@@ -130,48 +130,50 @@ class PromotedBySentinel:
         self._servers.close()
 
 
-class ClusterNodeRestarted:
-    """A master of a cluster comes back empty, since it keeps nothing on its disk and has no replica."""
+class _ClusterNode:
+    """A master of a cluster.
 
-    def __init__(self) -> None:
-        self._cluster = start_redis_cluster(replicas=0)
+    Args:
+        replicas: of each master.
+    """
+
+    def __init__(self, replicas: int) -> None:
+        self._cluster = start_redis_cluster(replicas=replicas)
         self._node = self._cluster.masters()[0]
         self.url = self._cluster.url
 
-    def cut(self) -> None:
-        pass
-
     def crash(self) -> None:
         self._node.kill()
+
+    def close(self) -> None:
+        self._cluster.close()
+
+
+class ClusterNodeRestarted(_ClusterNode):
+    """It comes back empty, since it keeps nothing on its disk and has no replica."""
+
+    def __init__(self) -> None:
+        super().__init__(replicas=0)
+
+    def cut(self) -> None: ...
 
     def back(self) -> None:
         self._node.restart()
         self._cluster.await_well()
 
-    def close(self) -> None:
-        self._cluster.close()
 
-
-class ClusterReplicaPromoted:
-    """A cluster promotes a replica that lagged."""
+class ClusterReplicaPromoted(_ClusterNode):
+    """The cluster promotes its replica, which lagged."""
 
     def __init__(self) -> None:
-        self._cluster = start_redis_cluster(replicas=1)
-        self._node = self._cluster.masters()[0]
-        self.url = self._cluster.url
+        super().__init__(replicas=1)
         self._cluster.await_replicas()
 
     def cut(self) -> None:
         _lag(self._cluster.replica_of(self._node), self._node)
 
-    def crash(self) -> None:
-        self._node.kill()
-
     def back(self) -> None:
         self._cluster.await_taken_over(self._node)
-
-    def close(self) -> None:
-        self._cluster.close()
 
 
 LOSSY: dict[str, Callable[[], Lossy]] = {

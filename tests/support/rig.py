@@ -193,6 +193,13 @@ class Rig:
         saved = await self.checkpoints.load([queue])
         return saved[queue].watermark if queue in saved else 0
 
+    async def slots(self, topic: str = "t") -> tuple[int, int, int]:
+        """Return how many members of all slots of a topic are waiting, prepared and dead."""
+        found = await self.catalog.get(topic)
+        slots = [found.slot(i) for i in range(found.slots)]
+        states = await self.store.sorted.inspect(slots, int(self.clock.now() * 1000))
+        return sum(s.waiting for s in states), sum(s.prepared for s in states), sum(s.dead for s in states)
+
     async def lag(self, topic: str) -> int:
         return sum(lag.unfinished for lag in await self.admin.lag([await self.catalog.get(topic)]))
 
