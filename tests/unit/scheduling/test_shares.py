@@ -189,7 +189,7 @@ def test_a_tenant_with_more_elsewhere_keeps_nobody_from_a_scarce_resource() -> N
 
 def test_tasks_without_room_for_long_do_not_keep_others_waiting_later() -> None:
     resources = {
-        "top": Resource(limits=(second(100),)),
+        "top": Resource(limits=(second(25),)),
         "r1": Resource("top", takes={"x": {}}),
         "r2": Resource("top", takes={"y": {}}),
     }
@@ -198,8 +198,8 @@ def test_tasks_without_room_for_long_do_not_keep_others_waiting_later() -> None:
     backlogs = Backlogs(pool_of(resources, tenants, "x", "y"), sizes, {"a": "x", "b": "y"})
     backlogs.bench.matching.lineups.close("r2", 1120.0)
     backlogs.run(112.0)
-    assert backlogs.shares(1100.0, {"tokens": 100}) == {"a": 1.0, "b": 0.0}
-    assert backlogs.shares(1121.0, {"tokens": 100})["a"] >= 0.35, "b was closed out for 100 s, and makes up for 2 s"
+    assert backlogs.shares(1100.0, {"tokens": 25}) == {"a": 1.0, "b": 0.0}
+    assert backlogs.shares(1121.0, {"tokens": 25})["a"] >= 0.35, "b was closed out for 100 s, and makes up for 2 s"
 
 
 def test_what_a_pool_allows_is_added_up_below_parents_and_bounded_by_them() -> None:
