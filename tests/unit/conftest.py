@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from emq.database import Database
 from support.emq_shell import Shell, shell
 
 if TYPE_CHECKING:
@@ -30,6 +31,14 @@ def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     """Commands in an empty directory, without settings from the environment."""
     return shell(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    """A database in memory, with the engine's tables."""
+    database = await Database.open("sqlite://")
+    yield database
+    await database.close()
 
 
 @pytest.fixture

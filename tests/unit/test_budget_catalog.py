@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from emq.database import Database
@@ -24,10 +22,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def catalog(clock: ManualClock) -> AsyncIterator[Catalog]:
-    database = await Database.open("sqlite://")
-    yield Catalog(database, "online", None, clock=clock)
-    await database.close()
+def catalog(db: Database, clock: ManualClock) -> Catalog:
+    return Catalog(db, "online", None, clock=clock)
 
 
 def below(budget: str, name: str = "endpoint", qps: float = 10, share: float = 1.0) -> Topic:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,6 @@ from emq.topics.catalog import Catalog
 from emq.topics.model import State, Topic, TopicOptions
 from support import schemas
 from support.waiting import until
-
-
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    database = await Database.open("sqlite://")
-    yield database
-    await database.close()
 
 
 @pytest.fixture

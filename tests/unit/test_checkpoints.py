@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -16,13 +15,6 @@ from emq.runtime.clock import SystemClock
 from emq.storage.log_store import Put
 from emq.storage.marks import Mark
 from support.rig import rig
-
-
-@pytest.fixture
-async def db() -> AsyncIterator[Database]:
-    database = await Database.open("sqlite://")
-    yield database
-    await database.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -27,10 +27,8 @@ def family(name: str = "orders.*", qps: float = 50.0, bounds: Bounds | None = No
 
 
 @pytest.fixture
-async def catalog() -> AsyncIterator[Catalog]:
-    db = await Database.open("sqlite://")
-    yield Catalog(db, "online", None)
-    await db.close()
+def catalog(db: Database) -> Catalog:
+    return Catalog(db, "online", None)
 
 
 @pytest.mark.parametrize("name", ["orders", "*", "or*ders.*", "orders.?*", "orders.[a]*", "orders.**", "a/*", ""])

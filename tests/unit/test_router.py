@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable
 from typing import TypeVar
 
 import pytest
@@ -68,10 +68,8 @@ class Watched(Catalog):
 
 
 @pytest.fixture
-async def catalog() -> AsyncIterator[Watched]:
-    db = await Database.open("sqlite://")
-    yield Watched(db)
-    await db.close()
+def catalog(db: Database) -> Watched:
+    return Watched(db)
 
 
 @pytest.fixture
