@@ -26,7 +26,7 @@ from emq.storage import message
 from emq.storage.answers import FAILURES, served
 from emq.storage.log_store import REPEATED, Put, Read
 from emq.trail import events
-from emq_scheduling.pools import rules
+from emq_scheduling.pools import values
 from emq_scheduling.pools.catalog import PoolCatalog
 from emq_scheduling.records.records import Records, TaskStatus
 from emq_scheduling.tasks import topic_of
@@ -86,9 +86,9 @@ async def status(app: App, pool: str, task: str, task_type: str = "", tenant: st
         InvalidPool: no type or tenant can have this name.
     """
     if task_type:
-        rules.check_name("type", task_type)
+        values.check_name("type", task_type)
     if tenant:
-        rules.check_tenant(tenant)
+        values.check_tenant(tenant)
     records = Records(app.database, app.settings.environment)
     found = await records.find(pool, task, task_type, tenant)
     if found is not None and found.state != "unknown":

@@ -9,7 +9,7 @@ from emq.runtime.inputs import finite, shown
 from emq.topics.model import MAX_DELAY_S
 from emq.topics.rules import validate_name
 from emq_scheduling.model import Costs
-from emq_scheduling.pools import rules
+from emq_scheduling.pools import values
 
 
 def check_texts(task_type: object, tenant: object) -> None:
@@ -19,7 +19,7 @@ def check_texts(task_type: object, tenant: object) -> None:
     if not isinstance(tenant, str):
         raise errors.InvalidMessage(f"tenant {shown(tenant)} is of type {type(tenant).__name__}; give text, or ''")
     if tenant:
-        rules.check_tenant(tenant)
+        values.check_tenant(tenant)
 
 
 def check_deadline(deadline_s: object, task_type: str) -> None:
@@ -54,7 +54,7 @@ def check_zone(zone: object) -> None:
     try:
         if not isinstance(zone, str):
             raise errors.InvalidPool(f"zone {shown(zone)} is of type {type(zone).__name__}; give an IANA name")
-        rules.check_zone(zone)
+        values.check_zone(zone)
     except errors.InvalidPool as exc:
         raise errors.InvalidMessage(str(exc)) from None
 

@@ -15,7 +15,7 @@ from emq_scheduling import finding, given, topics
 from emq_scheduling.hosting.attempts import Performer, Run
 from emq_scheduling.hosting.pool_host import PoolHost
 from emq_scheduling.model import Costs
-from emq_scheduling.pools import rules
+from emq_scheduling.pools import values
 from emq_scheduling.pools.catalog import PoolCatalog
 from emq_scheduling.records.cancels import Cancels
 from emq_scheduling.records.ends import EndLog
@@ -75,7 +75,7 @@ class Scheduling:
             InvalidPool: the name cannot be that of a pool.
             InvalidSettings: the pool has a performer for this type already, or the function is not `async def`.
         """
-        rules.check_name("pool", pool)
+        values.check_name("pool", pool)
 
         def bind(function: F) -> F:
             is_async = inspect.iscoroutinefunction(function)
@@ -252,7 +252,7 @@ class Scheduling:
         return PoolCatalog(self._app.database, self._app.settings.environment)
 
     def _submitter(self, pool: str) -> Submitter:
-        rules.check_name("pool", pool)
+        values.check_name("pool", pool)
         found = self._submitters.get(pool)
         if found is None:
             snapshots = Snapshots(self._app.database, self._app.settings.environment)

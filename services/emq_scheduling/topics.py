@@ -25,7 +25,7 @@ from emq.topics.families import MAX_TOPICS, Bounds, Family
 from emq.topics.model import Topic, TopicOptions
 from emq_scheduling.forecast.pacing import Pace
 from emq_scheduling.model import Pool
-from emq_scheduling.pools.rules import MAX_TENANT_BYTES
+from emq_scheduling.pools.values import MAX_TENANT_BYTES
 from emq_scheduling.tasks import topic_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import tomli_w
 from emq.runtime import documents, errors
 from emq.runtime.inputs import shown
 from emq_scheduling.model import Calendar, Pool, Resource, TaskType, Tenant
-from emq_scheduling.pools import rules
+from emq_scheduling.pools import rules, values
 
 NONE = "none"
 _TABLES: dict[str, tuple[str, type[msgspec.Struct]]] = {
@@ -58,7 +58,7 @@ def load(text: str, fmt: str = "toml", source: str = "the pool") -> Pool:
         raise ValueError(f"format {fmt!r} is not known; choose toml or json")
     document = documents.parsed(text, fmt, source, errors.InvalidPool)
     name = document.get("name") if isinstance(document, dict) else None
-    if isinstance(name, str) and len(name) <= rules.MAX_NAME_BYTES:
+    if isinstance(name, str) and len(name) <= values.MAX_NAME_BYTES:
         source = f"pool {name!r}"
     return read(document, source)
 

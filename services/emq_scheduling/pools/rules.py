@@ -2,145 +2,46 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from emq.runtime import errors, plurals
-from emq.runtime.inputs import alike, finite, shown
+from emq.runtime.inputs import shown
 from emq.topics.model import MAX_DELAY_S
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import hours as weekly
+from emq_scheduling.pools import values
 
-MAX_NAME_BYTES = 40
-"""Of pools and types: a topic's name holds both, with a tenant, in 128 bytes."""
-MAX_TENANT_BYTES = 46
-MAX_LABEL_BYTES = 100
-"""Of resources, limits and calendars, which are in no topic's name."""
 MAX_RESOURCES = 10_000
 MAX_TYPES = 1_000
-MAX_UNITS = 1e15
-"""Of amounts, costs and prices."""
-MIN_WEIGHT, MAX_WEIGHT = 1e-6, 1e6
 MAX_PRIORITY = MAX_ATTEMPTS = 1_000_000
 
-_UNFIT = re.compile(r"[\s{}/.*?\[\]!:\x00-\x1f\x7f]")
-"""Not in names of pools and types: characters that topics cannot have or that mean something in patterns, and the dot
-between the names."""
-_UNFIT_IN_TENANTS = re.compile(r"[\s{}/*?\[\]!\x00-\x1f\x7f]")
 _SLACK = 1e-9
 
 
 def check(pool: Pool) -> None:
     """Raise `InvalidPool` if a name or a value is wrong; the text names the first such value and the remedy."""
-    with _within(f"pool {shown(pool.name)}"):
-        check_name("name", pool.name)
-        check_zone(pool.zone)
+    with values.within(f"pool {shown(pool.name)}"):
+        values.check_name("name", pool.name)
+        values.check_zone(pool.zone)
         _check_sizes(pool)
     for name, calendar in pool.calendars.items():
-        with _within(f"pool {pool.name!r}: calendar {shown(name)}"):
-            _check_label("name", name)
+        with values.within(f"pool {pool.name!r}: calendar {shown(name)}"):
+            values.check_label("name", name)
             _check_calendar(calendar)
     for name, kind in pool.types.items():
-        with _within(f"pool {pool.name!r}: type {shown(name)}"):
-            check_name("name", name)
+        with values.within(f"pool {pool.name!r}: type {shown(name)}"):
+            values.check_name("name", name)
             _check_type(pool, kind)
     for name, resource in pool.resources.items():
-        with _within(f"pool {pool.name!r}: resource {shown(name)}"):
-            _check_label("name", name)
+        with values.within(f"pool {pool.name!r}: resource {shown(name)}"):
+            values.check_label("name", name)
             _check_resource(pool, name, resource)
     for name, tenant in pool.tenants.items():
-        with _within(f"pool {pool.name!r}: tenant {shown(name)}"):
-            check_tenant(name)
-            _weight(tenant.weight)
+        with values.within(f"pool {pool.name!r}: tenant {shown(name)}"):
+            values.check_tenant(name)
+            values.check_weight(tenant.weight)
     _check_together(pool)
-
-
-@contextlib.contextmanager
-def _within(place: str) -> Iterator[None]:
-    """Put the place of a wrong value before the text of its error."""
-    try:
-        yield
-    except errors.InvalidPool as exc:
-        raise errors.InvalidPool(f"{place}: {exc}") from None
-
-
-# -------------------------------------------------------------------------------------------------------------- names
-
-
-def check_name(what: str, name: str) -> None:
-    """Raise `InvalidPool` unless a pool or a type can have the name."""
-    _check_label(what, name, MAX_NAME_BYTES)
-    if found := _UNFIT.search(name):
-        raise errors.InvalidPool(
-            f"{what} {shown(name)} contains {found.group()!r}; leave out white space, dots, slashes, colons, braces, "
-            "brackets and *?!, since topics are named for it"
-        )
-
-
-def check_tenant(name: str) -> None:
-    """Raise `InvalidPool` unless a tenant can have the name."""
-    _check_label("name", name, MAX_TENANT_BYTES)
-    if found := _UNFIT_IN_TENANTS.search(name):
-        raise errors.InvalidPool(
-            f"tenant {shown(name)} contains {found.group()!r}; leave out white space, slashes, braces, brackets and "
-            "*?!, since topics are named for it"
-        )
-
-
-def _check_label(what: str, name: str, most: int = MAX_LABEL_BYTES) -> None:
-    if not isinstance(name, str):
-        raise errors.InvalidPool(f"{what} {shown(name)} is of type {type(name).__name__}; give text")
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        raise errors.InvalidPool(f"{what} {shown(name)} is not valid UTF-8; correct the text") from None
-    if not 1 <= size <= most:
-        raise errors.InvalidPool(f"{what} {shown(name)} has {size} bytes; give 1 to {most}")
-    if name.lower() == "none":
-        raise errors.InvalidPool(f"{what} {shown(name)} means no value in files and commands; choose another one")
-    if not name.isprintable() or name != name.strip():
-        raise errors.InvalidPool(f"{what} {shown(name)} has control characters, or white space around it; drop them")
-
-
-def _known(what: str, name: str, names: Iterable[str]) -> None:
-    known = list(names)
-    if name not in known:
-        there = f"the pool has {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}" if known else "there is none"
-        raise errors.InvalidPool(f"{what} {shown(name)} is not known{alike(name, known) or ';'} {there}")
-
-
-# ------------------------------------------------------------------------------------------------------------- values
-
-
-def _number(
-    what: str, value: float, *, least: float = 0.0, above: float | None = None, most: float = MAX_UNITS
-) -> None:
-    if not finite(value):
-        raise errors.InvalidPool(f"{what} {shown(value)} must be a finite number")
-    if above is not None and value <= above:
-        raise errors.InvalidPool(f"{what} {value:g} must be above {above:g}")
-    if value < least:
-        raise errors.InvalidPool(f"{what} {value:g} must be {least:g} or more")
-    if value > most:
-        raise errors.InvalidPool(f"{what} {value:g} must be at most {most:,.0f}")
-
-
-def _weight(value: float) -> None:
-    _number("weight", value, above=0)
-    _number("weight", value, least=MIN_WEIGHT, most=MAX_WEIGHT)
-
-
-def check_zone(zone: str) -> None:
-    """Raise `InvalidPool` unless there is a time zone of the name."""
-    try:
-        ZoneInfo(zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise errors.InvalidPool(
-            f"zone {shown(zone)} is not known; give an IANA name such as Europe/Berlin, or UTC"
-        ) from None
 
 
 def _check_sizes(pool: Pool) -> None:
@@ -153,12 +54,12 @@ def _check_sizes(pool: Pool) -> None:
 
 
 def _check_calendar(calendar: Calendar) -> None:
-    check_zone(calendar.zone)
+    values.check_zone(calendar.zone)
     for number, each in enumerate(calendar.hours, 1):
-        with _within(f"hours {number}"):
+        with values.within(f"hours {number}"):
             weekly.spans(each)
             for name, amount in each.amounts.items():
-                _number(f"amount of {shown(name)}", amount)
+                values.check_number(f"amount of {shown(name)}", amount)
     for (i, one), (j, other) in combinations(enumerate(calendar.hours, 1), 2):
         both = [name for name in one.amounts if name in other.amounts]
         if both and weekly.overlap(one, other):
@@ -173,7 +74,7 @@ def _written(hours: Hours) -> str:
 
 
 def _check_type(pool: Pool, kind: TaskType) -> None:
-    _number("priority", kind.priority, most=MAX_PRIORITY)
+    values.check_number("priority", kind.priority, most=MAX_PRIORITY)
     if kind.near_priority is not None and not 0 <= kind.near_priority <= kind.priority:
         raise errors.InvalidPool(f"near_priority {kind.near_priority} must be from 0 to its priority, {kind.priority}")
     for what, seconds in (
@@ -183,52 +84,52 @@ def _check_type(pool: Pool, kind: TaskType) -> None:
         ("duration_s", kind.duration_s),
     ):
         if seconds is not None:
-            _number(what, seconds, above=0, most=MAX_DELAY_S)
-    _number("share", kind.share)
+            values.check_number(what, seconds, above=0, most=MAX_DELAY_S)
+    values.check_number("share", kind.share)
     if kind.share > 1:
         raise errors.InvalidPool(f"share {kind.share:g} must be from 0 to 1")
     if kind.max_attempts < 1:
         raise errors.InvalidPool(f"max_attempts {kind.max_attempts} must be at least 1")
-    _number("max_attempts", kind.max_attempts, most=MAX_ATTEMPTS)
+    values.check_number("max_attempts", kind.max_attempts, most=MAX_ATTEMPTS)
     if not kind.backoff_s:
         raise errors.InvalidPool("backoff_s must list at least one number of seconds")
     for seconds in kind.backoff_s:
-        _number("backoff_s", seconds, most=MAX_DELAY_S)
+        values.check_number("backoff_s", seconds, most=MAX_DELAY_S)
     limits = dict.fromkeys(limit.name for resource in pool.resources.values() for limit in resource.limits)
     for name, units in kind.costs.items():
-        _known("costs: limit", name, limits)
-        _number(f"cost of {shown(name)}", units)
+        values.check_known("costs: limit", name, limits)
+        values.check_number(f"cost of {shown(name)}", units)
     for number, each in enumerate(kind.hours, 1):
-        with _within(f"hours {number}"):
+        with values.within(f"hours {number}"):
             weekly.spans(each)
             if each.amounts:
                 raise errors.InvalidPool("amounts are for calendars; say in the calendar of a resource how much it may")
 
 
 def _check_resource(pool: Pool, name: str, resource: Resource) -> None:
-    _weight(resource.weight)
-    _number("price", resource.price)
+    values.check_weight(resource.weight)
+    values.check_number("price", resource.price)
     if resource.parent is not None:
-        _known("parent", resource.parent, pool.resources)
+        values.check_known("parent", resource.parent, pool.resources)
         _check_acyclic(pool, name)
     if resource.calendar is not None:
-        _known("calendar", resource.calendar, pool.calendars)
+        values.check_known("calendar", resource.calendar, pool.calendars)
     seen = set[tuple[str, str]]()
     for limit in resource.limits:
-        _check_label("limit", limit.name)
+        values.check_label("limit", limit.name)
         _check_limit(limit)
         if (limit.name, limit.per) in seen:
             raise errors.InvalidPool(f"limit {shown(limit.name)} per {limit.per} is there twice; keep one")
         seen.add((limit.name, limit.per))
     for kind, costs in resource.takes.items():
-        _known("takes: type", kind, pool.types)
+        values.check_known("takes: type", kind, pool.types)
         for limit_name, units in costs.items():
-            _number(f"cost of {shown(limit_name)} for {shown(kind)}", units)
+            values.check_number(f"cost of {shown(limit_name)} for {shown(kind)}", units)
 
 
 def _check_limit(limit: Limit) -> None:
     what = f"{shown(limit.name)} per {limit.per.replace('_', ' ')}"
-    _number(f"amount of {what}", limit.amount)
+    values.check_number(f"amount of {what}", limit.amount)
     if limit.kind is not None and limit.per == "in_flight":
         raise errors.InvalidPool(f"limit {what}: kind {limit.kind!r} is for limits by time; leave it out")
     if limit.burst is not None and limit.kind != "bucket":
@@ -236,11 +137,11 @@ def _check_limit(limit: Limit) -> None:
             f"limit {what}: burst {limit.burst:g} is for buckets; leave it out, or give kind bucket"
         )
     if limit.burst is not None:
-        _number(f"burst of {what}", limit.burst, above=0)
+        values.check_number(f"burst of {what}", limit.burst, above=0)
     if limit.zone is not None and (limit.per != "day" or limit.counts != "calendar"):
         raise errors.InvalidPool(f"limit {what}: zone {shown(limit.zone)} is for days of the calendar; leave it out")
     if limit.zone is not None:
-        check_zone(limit.zone)
+        values.check_zone(limit.zone)
 
 
 def _check_acyclic(pool: Pool, name: str) -> None:
@@ -266,7 +167,7 @@ def _check_together(pool: Pool) -> None:
             "at most 1"
         )
     for name, resource in pool.resources.items():
-        with _within(f"pool {pool.name!r}: resource {shown(name)}"):
+        with values.within(f"pool {pool.name!r}: resource {shown(name)}"):
             _check_amounts(pool, resource)
             for kind in resource.takes:
                 _check_costs(pool, name, kind)
@@ -287,7 +188,7 @@ def _check_amounts(pool: Pool, resource: Resource) -> None:
 def _check_costs(pool: Pool, name: str, kind: str) -> None:
     limits = [(each, limit) for each in pool.line(name) for limit in pool.resources[each].limits]
     for limit_name in pool.resources[name].takes[kind]:
-        _known(f"takes {shown(kind)}: limit", limit_name, dict.fromkeys(limit.name for _, limit in limits))
+        values.check_known(f"takes {shown(kind)}: limit", limit_name, dict.fromkeys(limit.name for _, limit in limits))
     costs = pool.costs(kind, name)
     for owner, limit in limits:
         most = limit.at_once(most_of(pool, pool.resources[owner], limit))
@@ -338,8 +239,8 @@ def _check_calendars_used(pool: Pool) -> None:
         users = [resource for resource in pool.resources.values() if resource.calendar == name]
         limits = dict.fromkeys(limit.name for resource in users for limit in resource.limits)
         for amount in _names_in(calendar) if users else ():
-            with _within(f"pool {pool.name!r}: calendar {name!r}"):
-                _known("hours: limit", amount, limits)
+            with values.within(f"pool {pool.name!r}: calendar {name!r}"):
+                values.check_known("hours: limit", amount, limits)
 
 
 def _names_in(calendar: Calendar) -> Iterator[str]:

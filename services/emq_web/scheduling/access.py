@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple, cast
 
 import fastapi
 
-from emq_scheduling.pools.rules import MAX_NAME_BYTES
+from emq_scheduling.pools.values import MAX_NAME_BYTES
 from emq_web.access import Admin, Caller, Submitter
 from emq_web.scheduling.desk import PoolDesk
 

@@ -17,7 +17,7 @@ from emq_clients.requests import Page
 from emq_push.records import cursors
 from emq_push.records.endpoints import END
 from emq_push.service.incoming import MOST, Id, Key
-from emq_scheduling.pools import rules
+from emq_scheduling.pools import values
 from emq_scheduling.records import ends
 from emq_scheduling.records.records import Attempt, TaskStatus
 from emq_scheduling.submitting import Receipt, Submission
@@ -39,7 +39,7 @@ models.answer(answers.CancelAsked, "CancelShown")
 
 
 Units = Annotated[float, Meta(ge=0, le=1e15)]
-Label = Annotated[str, Meta(min_length=1, max_length=rules.MAX_LABEL_BYTES)]
+Label = Annotated[str, Meta(min_length=1, max_length=values.MAX_LABEL_BYTES)]
 
 
 class TaskBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -57,10 +57,10 @@ class TaskBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         reply_to: a topic to which the result is published.
     """
 
-    type: Annotated[str, Meta(min_length=1, max_length=rules.MAX_NAME_BYTES)]
+    type: Annotated[str, Meta(min_length=1, max_length=values.MAX_NAME_BYTES)]
     payload: msgspec.Raw
     id: Id | None = None
-    tenant: Annotated[str, Meta(max_length=rules.MAX_TENANT_BYTES)] = ""
+    tenant: Annotated[str, Meta(max_length=values.MAX_TENANT_BYTES)] = ""
     key: Key | None = None
     deadline_s: Annotated[float, Meta(gt=0, le=MAX_DELAY_S)] | None = None
     zone: Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z0-9_+/-]+" + END)] | None = None
