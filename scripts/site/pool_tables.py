@@ -11,7 +11,7 @@ import msgspec
 
 from emq.topics.options import in_words
 from emq_cli.topic_options import written
-from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType, Tenant
+from emq_scheduling.model import Calendar, Hours, KeyLimit, Limit, Pool, Resource, TaskType, Tenant
 
 TABLES: dict[str, type[msgspec.Struct]] = {
     "The pool": Pool,
@@ -21,6 +21,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "calendars.NAME": Calendar,
     "hours of a calendar or a type": Hours,
     "tenants.NAME": Tenant,
+    "limits.NAME": KeyLimit,
 }
 _FIELD = re.compile(r"^    (\w+(?:, \w+)*): (.*)$")
 

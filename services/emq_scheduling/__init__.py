@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from emq_scheduling.hosting.attempts import Run
-    from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType, Tenant
+    from emq_scheduling.model import Calendar, Hours, KeyLimit, Limit, Pool, Resource, TaskType, Tenant
     from emq_scheduling.outcomes import Overloaded, ResourceFailed
     from emq_scheduling.records.records import TaskStatus
     from emq_scheduling.scheduling import Scheduling
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Calendar",
     "Hours",
+    "KeyLimit",
     "Limit",
     "Overloaded",
     "Pool",
@@ -37,7 +38,7 @@ __all__ = [
 
 _HOMES = {
     "hosting.attempts": ("Run",),
-    "model": ("Calendar", "Hours", "Limit", "Pool", "Resource", "TaskType", "Tenant"),
+    "model": ("Calendar", "Hours", "KeyLimit", "Limit", "Pool", "Resource", "TaskType", "Tenant"),
     "outcomes": ("Overloaded", "ResourceFailed"),
     "records.records": ("TaskStatus",),
     "scheduling": ("Scheduling",),

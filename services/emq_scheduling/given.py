@@ -8,8 +8,11 @@ from emq.runtime import errors
 from emq.runtime.inputs import finite, shown
 from emq.topics.model import MAX_DELAY_S
 from emq.topics.rules import validate_name
-from emq_scheduling.model import Costs
+from emq_scheduling.model import TENANT, Costs
 from emq_scheduling.pools import values
+
+MAX_KEYS = 10
+"""Of one task."""
 
 
 def check_texts(task_type: object, tenant: object) -> None:
@@ -47,6 +50,23 @@ def check_costs(costs: object, known: Collection[str]) -> Costs:
         if not (is_number and finite(units) and units >= 0):
             raise errors.InvalidMessage(f"costs {name}={shown(units)} must be a finite number of units, 0 or more")
     return dict(costs)
+
+
+def check_keys(keys: object) -> Mapping[str, str]:
+    """Return the keys; raise `InvalidMessage` unless they are texts by name."""
+    if not isinstance(keys, Mapping):
+        raise errors.InvalidMessage(f"keys {shown(keys)} must be texts by name, such as account: a7")
+    if len(keys) > MAX_KEYS:
+        raise errors.InvalidMessage(f"{len(keys)} keys are too many; give at most {MAX_KEYS}")
+    for name, value in keys.items():
+        if name == TENANT:
+            raise errors.InvalidMessage(f"keys name {TENANT!r}, which is a field of its own; submit it as tenant")
+        for what, text in (("name", name), ("value", value)):
+            try:
+                values.check_label(what, text)
+            except errors.InvalidPool as exc:
+                raise errors.InvalidMessage(f"keys: {exc}") from None
+    return keys
 
 
 def check_zone(zone: object) -> None:

@@ -1,9 +1,9 @@
-"""The model of a pool: resources with limits, task types, calendars, tenants. Immutable; `emq_scheduling.pools.rules`
-says which values go together, `emq_scheduling.pools.catalog` keeps pools and changes them."""
+"""The model of a pool: resources with limits, task types, calendars, tenants, limits by key. Immutable;
+`emq_scheduling.pools.rules` says which values go together, `emq_scheduling.pools.catalog` keeps and changes pools."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -26,6 +26,9 @@ Costs = dict[str, float]
 """Units by the name of the limit. A task costs 1 of every limit that its costs do not name."""
 
 DEFAULT_COST = 1.0
+
+TENANT = "tenant"
+"""The name by which a limit by key counts for each tenant; other names are those of keys that tasks bring."""
 
 
 class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -173,13 +176,68 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     weight: float = 1.0
 
 
+class KeyLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A limit that counts for each tenant, or for each key, by itself, on all resources of the pool together.
+
+    Attributes:
+        by: "tenant", or the names of keys that tasks bring, such as ["account", "model"]; also both. Tasks that are
+            equal in all of them share an account of their own.
+        amount: most units of each account in each period, 0 or more; 0 lets nothing start.
+        per: the period.
+        units: the counted units, such as "tokens"; costs refer to them. Empty for the name of the limit in the pool.
+        kind, burst, zone: how the period counts, as for the limits of resources. A day without a zone is one in UTC.
+        amounts: exceptions: other amounts for some accounts, such as {"acme": 20}. If `by` has several names, their
+            values in that order, with commas: {"acme,large": 20}.
+        types: the task types that it counts; none for all.
+    """
+
+    by: str | tuple[str, ...]
+    amount: float
+    per: Period
+    units: str = ""
+    kind: Kind | None = None
+    burst: float | None = None
+    zone: str | None = None
+    amounts: dict[str, float] = {}
+    types: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in `by`."""
+        return (self.by,) if isinstance(self.by, str) else self.by
+
+    def unit(self, name: str) -> str:
+        """Return the name of the counted units; `name` is that of the limit in the pool."""
+        return self.units or name
+
+    def counts_type(self, task_type: str) -> bool:
+        """Return whether it counts tasks of a type."""
+        return not self.types or task_type in self.types
+
+    def key_of(self, tenant: str, keys: Mapping[str, str] | None) -> tuple[str, ...]:
+        """Return the account of a task: the values of all names; "" for a key that the task does not have."""
+        return tuple(tenant if name == TENANT else (keys or {}).get(name, "") for name in self.names)
+
+    def amount_of(self, key: tuple[str, ...]) -> float:
+        """Return the amount of an account."""
+        return self.amounts.get(",".join(key), self.amount) if self.amounts else self.amount
+
+    def limit(self, name: str, amount: float) -> Limit:
+        """Return the limit of an account with this amount.
+
+        Args:
+            name: its own, in the pool.
+        """
+        return Limit(self.unit(name), amount, self.per, self.kind, self.burst, self.zone)
+
+
 class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Resources that share task types, and which one host schedules together.
 
     Attributes:
         name: also the beginning of the names of its topics.
         zone: of the hours of task types, for tasks that carry no zone.
-        resources, types, calendars, tenants: by name.
+        resources, types, calendars, tenants, limits: by name; `limits` are those by tenant and by key.
     """
 
     name: str
@@ -188,6 +246,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     types: dict[str, TaskType] = {}
     calendars: dict[str, Calendar] = {}
     tenants: dict[str, Tenant] = {}
+    limits: dict[str, KeyLimit] = {}
 
     def weight(self, tenant: str) -> float:
         """Return the weight of a tenant."""
@@ -223,10 +282,22 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
             left += [(each, depth + 1) for each in reversed(below.get(name, []))]
 
     def costs(self, task_type: str, resource: str) -> Costs:
-        """Return the costs of a task of the type on the resource, by the names of all limits there and above it."""
+        """Return the costs of a task of the type on the resource, by the names of all limits that count it there."""
         kind, own = self.types[task_type], self.resources[resource].takes.get(task_type, {})
         names = {limit.name for each in self.chain(resource) for limit in each.limits}
+        names |= {limit.unit(name) for name, limit in self.limits.items() if limit.counts_type(task_type)}
         return {name: own.get(name, kind.costs.get(name, DEFAULT_COST)) for name in names}
+
+    @property
+    def has_in_flight(self) -> bool:
+        """Whether a limit counts tasks in flight."""
+        keyed = any(limit.per == "in_flight" for limit in self.limits.values())
+        return keyed or any(limit.per == "in_flight" for each in self.resources.values() for limit in each.limits)
+
+    def units(self) -> list[str]:
+        """Return the names of all units that limits count: costs may refer to them."""
+        found = dict.fromkeys(limit.name for resource in self.resources.values() for limit in resource.limits)
+        return [*found, *(unit for name, limit in self.limits.items() if (unit := limit.unit(name)) not in found)]
 
     def able(self, task_type: str) -> list[str]:
         """Return the names of the resources that take the type."""

@@ -151,6 +151,7 @@ class Scheduling:
         costs: Costs | None = None,
         keep: bool = False,
         reply_to: str | None = None,
+        keys: dict[str, str] | None = None,
     ) -> Receipt:
         """Submit a task; return once it is stored.
 
@@ -163,6 +164,7 @@ class Scheduling:
             costs: units by limit name that it is charged at its start, instead of those of its type.
             keep: let tasks of the key keep to one resource while that has room within a second.
             reply_to: a topic, which exists, to which the result is published, as JSON, before the task is settled.
+            keys: values by name, such as {"account": "a7"}, by which the pool's limits by key count the task.
 
         Raises:
             TaskRefused: the pool cannot do the task, or not in time; `code` and the text say why. Nothing is stored.
@@ -170,7 +172,7 @@ class Scheduling:
             InvalidMessage, InvalidPool: an argument is out of range.
             OutcomeUnknown: it may be stored; submit it again with the same `id`.
         """
-        given = Submission(task_type, payload, tenant, key, id, deadline_s, zone, costs, keep, reply_to)
+        given = Submission(task_type, payload, tenant, key, id, deadline_s, zone, costs, keep, reply_to, keys)
         try:
             return await self._submitter(pool).submit_one(given)
         except errors.UnknownPool:

@@ -17,16 +17,17 @@ import msgspec
 
 from emq.producer.batcher import Batcher
 from emq.producer.outgoing import Outgoing
-from emq.runtime import durations, errors
+from emq.runtime import errors
 from emq.runtime.inputs import shown
 from emq.storage.durability import Durability
-from emq_scheduling import given, topics
+from emq_scheduling import given, refusals, topics
 from emq_scheduling.forecast.pacing import Unseen
 from emq_scheduling.forecast.prediction import wait_if_raised
 from emq_scheduling.limits import calendars
 from emq_scheduling.model import Costs, Pool, TaskType
-from emq_scheduling.pools import rules
+from emq_scheduling.pools import keyed
 from emq_scheduling.pools.catalog import PoolCatalog, Stored
+from emq_scheduling.pools.ceilings import Ceilings
 from emq_scheduling.records.snapshot import LOOK_AHEAD_S, Snapshot
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.tasks import Carried, headers_of, topic_of
@@ -76,6 +77,7 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     costs: Costs | None = None
     keep: bool = False
     reply_to: str | None = None
+    keys: dict[str, str] | None = None
 
 
 class Submitter:
@@ -98,7 +100,7 @@ class Submitter:
         self._good: set[tuple[str, str]] = set()  # types and tenants that were found to be good names
         self._unseen = Unseen()
         self._reasons: dict[str, str] = {}  # why no resource takes a type
-        self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
+        self._ceilings = Ceilings(Pool(name))
         self._limits: set[str] = set()
         self._raised: dict[tuple[str, float], float] = {}  # predicted waits of tasks with deadlines of their own
         self._reply_topics: set[str] = set()  # those that are known to exist
@@ -184,8 +186,8 @@ class Submitter:
             self._unseen.follow(stored.pool)
             self._is_ensured = False
             self._reasons = {}
-            self._most = {}
-            self._limits = {limit.name for each in stored.pool.resources.values() for limit in each.limits}
+            self._ceilings = Ceilings(stored.pool)
+            self._limits = set(stored.pool.units())
             self._stored = stored
         snapshot = await self._snapshots.load(self.name)
         if snapshot is not None and snapshot.is_stale(self._app.clock.now()):
@@ -207,15 +209,18 @@ class Submitter:
             self._good.add((each.type, each.tenant))
         kind = pool.types.get(each.type)
         if kind is None:
-            raise self._unknown(pool, each.type)
+            raise refusals.unknown_type(pool, each.type)
         if each.deadline_s is not None:
             given.check_deadline(each.deadline_s, each.type)
         if each.id is not None:
             given.check_ids((each.id,))
-        if each.costs is not None:
-            self._check_costs(pool, each, given.check_costs(each.costs, self._limits))
-        elif not self._unseen.is_able(each.type):
+        if each.keys is not None or pool.limits:
+            self._check_keys(pool, each)
+        costs = None if each.costs is None else given.check_costs(each.costs, self._limits)
+        if not (self._unseen.is_able(each.type) or (costs is not None and pool.able(each.type))):
             raise self._no_resource(pool, each.type)
+        if costs is not None:
+            self._check_costs(each, costs)
         if each.zone:
             given.check_zone(each.zone)
         wait_s = self._predicted(each.type)
@@ -225,7 +230,7 @@ class Submitter:
             if wait_s is not None and each.zone and each.zone != pool.zone:
                 wait_s = _in_zone(wait_s, _opens_s(kind, pool.zone, now), opens_s)
             if kind.ttl_s is not None and opens_s > kind.ttl_s:
-                raise self._too_short_lived(each.type, opens_s, kind.ttl_s)
+                raise refusals.too_short_lived(self.name, each.type, opens_s, kind.ttl_s)
         allowed_s = kind.longest_wait_s if each.deadline_s is None else each.deadline_s
         if allowed_s is not None:
             latest_s = allowed_s - self._duration(kind, each.type)
@@ -233,7 +238,7 @@ class Submitter:
                 wait_s = min(wait_s, opens_s + self._if_raised(pool, each.type, allowed_s - opens_s))
             least_s = opens_s if wait_s is None else max(wait_s, opens_s)
             if least_s > latest_s:
-                raise self._too_late(each.type, least_s, self._duration(kind, each.type), allowed_s)
+                raise refusals.too_late(self.name, each.type, least_s, self._duration(kind, each.type), allowed_s)
         return wait_s
 
     def _if_raised(self, pool: Pool, task_type: str, allowed_s: float) -> float:
@@ -252,27 +257,6 @@ class Submitter:
             found = self._raised[task_type, allowed_s] = wait_if_raised(pool, snapshot.state, now, task_type, allowed_s)
         return found + self._unseen.seconds(task_type)
 
-    def _too_late(self, task_type: str, wait_s: float, duration_s: float, allowed_s: float) -> errors.TaskRefused:
-        starts = f"start in about {durations.brief(wait_s)} and take {durations.brief(duration_s)}"
-        if math.isinf(wait_s):
-            starts = (
-                "not start within a day, since what takes it is closed, has no quota left, or has more urgent tasks"
-            )
-        return errors.TaskRefused(
-            f"task type {task_type!r} of pool {self.name!r}: a task submitted now would {starts}, and its deadline "
-            f"is in {durations.brief(allowed_s)}; submit fewer, add a resource, or give it more time",
-            code="deadline",
-            wait_s=wait_s,
-        )
-
-    def _too_short_lived(self, task_type: str, opens_s: float, ttl_s: float) -> errors.TaskRefused:
-        return errors.TaskRefused(
-            f"task type {task_type!r} of pool {self.name!r}: its hours begin in {durations.brief(opens_s)}, and a task "
-            f"submitted now expires in {durations.brief(ttl_s)}, by the type's ttl_s; submit it later",
-            code="deadline",
-            wait_s=opens_s,
-        )
-
     def _predicted(self, task_type: str) -> float | None:
         """Return the predicted wait of a task that has the pool's zone; None while no host schedules the pool."""
         snapshot = self._snapshot
@@ -288,12 +272,6 @@ class Submitter:
         measured = None if snapshot is None else snapshot.state.durations.get(name)
         return kind.duration_s if measured is None else measured
 
-    def _unknown(self, pool: Pool, task_type: str) -> errors.TaskRefused:
-        known = ", ".join(list(pool.types)[:8]) or "none"
-        return errors.TaskRefused(
-            f"pool {self.name!r} has no task type {shown(task_type)}; it has {known}", code="unknown_type"
-        )
-
     def _no_resource(self, pool: Pool, task_type: str) -> errors.TaskRefused:
         text = self._reasons.get(task_type)
         if text is None:
@@ -305,37 +283,36 @@ class Submitter:
             )
         return errors.TaskRefused(text, code="no_able_resource")
 
-    def _check_costs(self, pool: Pool, each: Submission, costs: Costs) -> None:
-        """Refuse a task that costs more than every able resource ever allows."""
-        able = self._most.get(each.type)
-        if able is None:
-            able = self._most[each.type] = rules.most_on_able(pool, each.type)
-        if not able:
-            raise self._no_resource(pool, each.type)
-        least: tuple[str, float, float] | None = None
-        for amounts in able:
-            over = [(name, costs[name], most) for name, most in amounts if costs.get(name, 0.0) > most]
-            if not over:
-                return
-            if least is None or over[0][2] > least[2]:
-                least = over[0]
-        assert least is not None
-        raise errors.TaskRefused(
-            f"task type {each.type!r} of pool {self.name!r}: costs {least[0]}={least[1]:g} are above {least[2]:g}, the "
-            "most that any able resource allows; split the task, or raise the limit",
-            code="cost_above_limit",
-        )
+    def _check_keys(self, pool: Pool, each: Submission) -> None:
+        """Refuse a task without a key that a limit needs."""
+        if lacks := keyed.missing(pool, each.type, given.check_keys({} if each.keys is None else each.keys)):
+            raise refusals.lacks_key(self.name, *lacks)
+
+    def _check_costs(self, each: Submission, costs: Costs) -> None:
+        """Refuse a task that costs more than every able resource, or the limit of its key, ever allows."""
+        if (over := self._ceilings.above(each.type, costs, each.tenant, each.keys)) is not None:
+            raise refusals.above_limit(self.name, each.type, over)
 
     def _outgoing(self, pool: Pool, each: Submission, now: float) -> Outgoing:
         carried: dict[str, str] | None = None
-        if each.deadline_s is not None or each.zone or each.costs is not None or each.keep or each.reply_to:
+        if (
+            each.deadline_s is not None
+            or each.zone
+            or each.costs is not None
+            or each.keep
+            or each.reply_to
+            or each.keys
+        ):
             if each.reply_to:
                 given.check_reply_to(each.reply_to)
                 if each.reply_to not in self._reply_topics:
                     raise errors.InvalidMessage(f"reply_to: there is no topic {shown(each.reply_to)}; create it first")
             deadline = None if each.deadline_s is None else now + each.deadline_s
             carried = headers_of(
-                Carried(deadline, each.zone or None, each.costs, bool(each.keep), each.reply_to or None)
+                Carried(
+                    *(deadline, each.zone or None, each.costs, bool(each.keep), each.reply_to or None),
+                    each.keys or None,
+                )
             )
         at = None
         kind = pool.types[each.type]

@@ -23,6 +23,7 @@ class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
     costs: Costs | None = None
     keep: bool = False
     reply_to: str | None = None
+    keys: dict[str, str] | None = None
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -40,6 +41,7 @@ class Task(msgspec.Struct, frozen=True):
         costs: its charges at the start, by limit; None for its type's costs.
         keep: tasks of its key keep to one resource while that has room soon.
         reply_to: the topic to which its result is published; None for none.
+        keys: values by name, by which limits by key count it; None for none.
     """
 
     id: str
@@ -55,6 +57,7 @@ class Task(msgspec.Struct, frozen=True):
     costs: Costs | None = None
     keep: bool = False
     reply_to: str | None = None
+    keys: dict[str, str] | None = None
 
 
 def topic_of(pool: str, task_type: str, tenant: str) -> str:
@@ -97,6 +100,7 @@ def task_of(message: Message, longest_wait_s: float | None) -> Task:
         carried.costs,
         carried.keep,
         carried.reply_to,
+        carried.keys,
     )
 
 

@@ -32,6 +32,7 @@ class Bench:
         deadline: float | None = None,
         costs: Costs | None = None,
         key: str | None = None,
+        keys: dict[str, str] | None = None,
         at: float | None = None,
     ) -> list[Waiting]:
         added = []
@@ -50,6 +51,7 @@ class Bench:
                 deadline=deadline,
                 costs=costs,
                 keep=key is not None,
+                keys=keys,
             )
             added.append(Waiting(task, 0))
             self.matching.add(added[-1], self.now)
@@ -65,7 +67,7 @@ class Bench:
     def end(self, start: Start) -> None:
         """A task that was started ends."""
         start.charge.end(self.now)
-        self.matching.lineups.freed(start.resource, is_refund=False)
+        self.matching.freed(start.charge, self.now, is_refund=False)
 
     def until(self, end: float) -> list[tuple[float, Start]]:
         """Go on until then; return the starts with their times."""

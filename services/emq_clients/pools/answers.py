@@ -52,7 +52,7 @@ class StoredPool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A resource, task type, calendar or tenant of a pool.
+    """A resource, task type, calendar, tenant or limit by key of a pool.
 
     Attributes:
         version: of the pool; the ETag.
@@ -130,6 +130,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         costs: units charged at the start, by limit; 1 of any other limit.
         actual: units really used; None if as charged.
         result: the first 4 KiB of the performer's result.
+        keys: by which limits by key count it; None for none.
     """
 
     task: str
@@ -150,6 +151,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     result: str | None = None
     host: str = ""
+    keys: dict[str, str] | None = None
 
 
 class TaskStatus(msgspec.Struct, frozen=True):
@@ -263,10 +265,11 @@ class TypeNow(msgspec.Struct, frozen=True, kw_only=True):
     """A task type.
 
     Attributes:
-        arrivals_per_s: tasks submitted; None while not measured.
+        arrivals_per_s: tasks submitted, without those that limits by key hold; None while not measured.
         predicted_wait_s: of a task submitted now; None if it would not start within a day.
         tenants: waiting tasks of the tenants with the most of them.
         costs: by limit; without those of which only the pool's own costs are known.
+        held: those of the waiting tasks that wait for room under a limit by key; forecasts leave them out.
     """
 
     waiting: int
@@ -280,6 +283,23 @@ class TypeNow(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int = 0
     tenants: dict[str, int] = {}
     costs: dict[str, CostNow] = {}
+    held: int = 0
+
+
+class KeyLimitNow(msgspec.Struct, frozen=True):
+    """A limit by tenant or by key.
+
+    Attributes:
+        keys: that count now: tasks of theirs run, or started within the period.
+        held: keys for whose room tasks wait.
+        waiting: these tasks, of those that the host has read.
+        most: some of these keys with the number of these tasks; those with the most first.
+    """
+
+    keys: int
+    held: int = 0
+    waiting: int = 0
+    most: dict[str, int] = {}
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -304,6 +324,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     version: int | None = None
     resources: dict[str, ResourceNow] = {}
     types: dict[str, TypeNow] = {}
+    limits: dict[str, KeyLimitNow] = {}
 
 
 class TypeForecast(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from emq.runtime import errors
 from emq_clients.pools import answers
 from emq_clients.requests import Page, Paging, Request, body, match, once, path
 
-Table = Literal["resources", "types", "calendars", "tenants"]
+Table = Literal["resources", "types", "calendars", "tenants", "limits"]
 """The kinds of entries of a pool."""
 
 # --------------------------------------------------------------------------------------------------------------- pools
@@ -164,6 +164,7 @@ class TaskFields(TypedDict, total=False):
         costs: units by limit name that it is charged at its start, instead of those of its type.
         keep: let tasks of the key keep to one resource while that has room soon.
         reply_to: a topic to which the result is published.
+        keys: values by name, such as {"account": "a7"}, by which the pool's limits by key count it.
     """
 
     id: str | None
@@ -174,6 +175,7 @@ class TaskFields(TypedDict, total=False):
     costs: Mapping[str, float] | None
     keep: bool | None
     reply_to: str | None
+    keys: Mapping[str, str] | None
 
 
 def task(task_type: str, payload: Any, **fields: Unpack[TaskFields]) -> dict[str, Any]:

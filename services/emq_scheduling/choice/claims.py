@@ -89,7 +89,7 @@ class Claims:
             return False
         if sleep.gate is not None and sleep.gate[0].opened != sleep.gate[1]:
             return False
-        if sleep.head.is_gone or sleep.head.level != number:  # the one behind it waits for the same
+        if sleep.head.is_gone or sleep.head.bay or sleep.head.level != number:  # the one behind it waits for the same
             level = self._window.level(number)
             head = None if level is None else level.next_for(seat.types, seat.name)
             if head is None:

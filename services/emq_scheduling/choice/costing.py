@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.model import DEFAULT_COST, PERIODS_S, Costs, Pool
-from emq_scheduling.pools import rules
+from emq_scheduling.pools import keyed, rules
 
 Allowed = tuple[str, bool]
 """The name of a limit, and whether it counts what is in flight."""
@@ -44,6 +44,7 @@ class Costing:
         """
         self._pool = pool
         self.estimates = {kind: each for kind, each in self.estimates.items() if kind in pool.types}
+        self._least = keyed.least_amounts(pool)
         self._costs.clear()
         self._units.clear()
         self._allowed = self._rates.follow(pool, changed)
@@ -68,14 +69,15 @@ class Costing:
 
     def _estimated(self, resource: str, name: str, cost: float, factors: Mapping[str, float]) -> float:
         """Return the estimated charge, at most what an unused limit always allows: a larger one might never fit."""
-        amounts = (
+        amounts = [
             limit.at_once(amount)
             for each in self._pool.chain(resource)
             for limit in each.limits
             if limit.name == name
             for amount in rules.amounts_of(self._pool, each, limit)
             if amount > 0
-        )
+        ]
+        amounts += [most for key, most in self._least.items() if most > 0 and self._pool.limits[key].unit(key) == name]
         return min(cost * factors.get(name, 1.0), max(cost, min(amounts, default=cost)))
 
     def of(self, waiting: Waiting, resource: str) -> Costs:

@@ -5,6 +5,7 @@ A smaller task starts in a gap only if it delays no task that goes before it; se
 
 from __future__ import annotations
 
+from emq_scheduling.choice.bays import Bays
 from emq_scheduling.choice.claims import Claims
 from emq_scheduling.choice.costing import Costing
 from emq_scheduling.choice.keeping import Keeping
@@ -24,11 +25,12 @@ class Gaps:
         window: the waiting tasks.
     """
 
-    def __init__(self, keeping: Keeping, claims: Claims, costing: Costing, window: Window) -> None:
+    def __init__(self, keeping: Keeping, claims: Claims, costing: Costing, window: Window, bays: Bays) -> None:
         self._keeping = keeping
         self._claims = claims
         self._costing = costing
         self._window = window
+        self._bays = bays
 
     def smaller(self, seat: Seat, level: Level, sleep: Sleep, now: float) -> tuple[Waiting | None, bool]:
         """Find a smaller task that may start before the next one.
@@ -46,6 +48,8 @@ class Gaps:
                 continue
             are_there = True
             if not self._keeping.fits(seat.name, own, now, self._window.standing(waiting)):
+                continue
+            if waiting.ids and self._bays.holds_back(waiting, own, now):
                 continue
             if self._claims.delayed(seat, waiting, own, now) is None:
                 return waiting, True

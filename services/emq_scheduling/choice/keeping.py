@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from emq_scheduling.choice.spreads import Spread, spread_of
 from emq_scheduling.limits.accounts import Accounts, Charge
+from emq_scheduling.limits.keyed import NO_IDS, Counted, Id
 from emq_scheduling.model import DEFAULT_COST, Costs, Period, Pool
 
 
@@ -144,9 +145,18 @@ class Keeping:
                 longest, node = wait_s, owner
         return Lacking(now + longest, {each[1] for each in kept}, frozenset(each[2] for each in kept), node)
 
-    def charge(self, resource: str, costs: Costs, now: float, level: float, ends_at: float = math.inf) -> Charge:
-        """Charge a task that `fits`, and will probably end at `ends_at`."""
-        charge = self.accounts.charge(resource, costs, now, ends_at)
+    def charge(
+        self,
+        resource: str,
+        costs: Costs,
+        now: float,
+        level: float,
+        ends_at: float = math.inf,
+        task: Counted | None = None,
+        ids: tuple[Id, ...] = NO_IDS,
+    ) -> Charge:
+        """Charge a task that `fits`; see `Accounts.charge`."""
+        charge = self.accounts.charge(resource, costs, now, ends_at, task, ids)
         assert charge is not None, "it fits"
         for _, spread, name in self._places_of(resource):
             if units := costs.get(name, DEFAULT_COST):

@@ -8,6 +8,8 @@ takes the next task among its types (`emq_scheduling.choice.window`), in the ord
   a running task ends. If the limits of a parent have no room, all resources below it sleep behind one gate
   (`emq_scheduling.choice.order`). So a start costs the same with many resources below a full limit as with few, and a
   new task of a backlog costs nothing but its place in the window.
+- **Limits by key.** A next task that such a limit has no room for waits in the bay of its key
+  (`emq_scheduling.choice.bays`), and the task behind it is next.
 - **Gaps.** A next task that does not fit claims room (`emq_scheduling.choice.claims`). A smaller one may start in its
   place if that delays no next task (`emq_scheduling.choice.gaps`).
 - **Kept room.** A task leaves room to more urgent ones that probably come soon (`emq_scheduling.choice.keeping`).
@@ -21,6 +23,7 @@ import heapq
 import math
 from typing import NamedTuple
 
+from emq_scheduling.choice.bays import Bays
 from emq_scheduling.choice.claims import Claims
 from emq_scheduling.choice.costing import Costing
 from emq_scheduling.choice.gaps import GAP_TRIES, Gaps, is_smaller
@@ -88,6 +91,7 @@ class Matching:
         window: the waiting tasks.
         costing: what they cost.
         lineups: where the resources wait.
+        bays: where tasks wait for room under limits by key.
     """
 
     def __init__(self, pool: Pool, keeping: Keeping) -> None:
@@ -104,9 +108,10 @@ class Matching:
         self._shares = Shares(pool, self._seats, 1.0)
         self.lineups = Lineups(self._seats, self._shares, self._accounts)
         self.window = Window(self._shares)
+        self.bays = Bays(self._accounts.keyed, self.window)
         self.costing = Costing(pool)
         self._claims = Claims(pool, keeping, self._seats, self.window)
-        self._gaps = Gaps(keeping, self._claims, self.costing, self.window)
+        self._gaps = Gaps(keeping, self._claims, self.costing, self.window, self.bays)
         self.follow(pool)
 
     def follow(self, pool: Pool) -> None:
@@ -132,6 +137,8 @@ class Matching:
         self.lineups.follow(before, pool, seats, changed)
         if before.tenants != pool.tenants:
             self._reweigh(before)
+        if before.limits != pool.limits or before.types != pool.types:
+            self.bays.returned += self.bays.follow()
 
     def _reweigh(self, before: Pool) -> None:
         """Let changed weights of tenants count at once."""
@@ -164,13 +171,26 @@ class Matching:
                 self._count += 1
                 heapq.heappush(self._patient, (now + PATIENCE_S, self._count, waiting))
         self.window.add(waiting, near_level(kind), kind.duration_s)
-        self._freshen(waiting)
+        waiting.ids = self._accounts.keyed.ids(waiting.task)
+        if not (waiting.ids and self.bays.joins(waiting, kind.costs)):
+            self._freshen(waiting)
 
     def remove(self, waiting: Waiting) -> None:
         """Take a waiting task out, which then does not start; nothing happens if it has started."""
         if not waiting.is_gone:
             self.window.take(waiting)
             self._left[waiting] = None
+
+    def freed(self, charge: Charge, now: float, *, is_refund: bool) -> None:
+        """A charge has ended, so that tasks may have room again; `is_refund` as for `Lineups.freed`."""
+        self.lineups.freed(charge.resource, is_refund)
+        for account in charge.keyed:
+            self.bays.look(account.id, now)
+
+    def look_again(self, now: float) -> None:
+        """Look again where nothing happened for long: call this about once a second."""
+        self.lineups.look_again(now)
+        self.bays.look_again(now)
 
     # ---------------------------------------------------------------------------------------------------- the matching
 
@@ -181,6 +201,14 @@ class Matching:
         """
         self._wake(now)
         starts: list[Start] = []
+        while self._run(starts, now, most):
+            pass
+        if len(starts) < most:
+            self._fresh.clear()  # the rest is of levels without tasks
+        return starts
+
+    def _run(self, starts: list[Start], now: float, most: int) -> bool:
+        """Go through the levels; return True to go through them again, since tasks came back to former ones."""
         for number, level in self.window.levels():
             lineup = self.lineups.of(number, level)
             self._mix_in(lineup, now)
@@ -190,17 +218,17 @@ class Matching:
                 if start is not None:
                     starts.append(start)
                     seat.turn += 1.0 / seat.weight
+                if self.bays.returned and self._take_back() <= number:
+                    return True
             if len(starts) >= most:
-                break
-        else:
-            self._fresh.clear()  # the rest is of levels without tasks
-        return starts
+                return False
+        return False
 
     def next_at(self, now: float) -> float:
         """Return when to call `run` again if nothing happens meanwhile; infinity for never."""
         if not self.window.count:
             return math.inf
-        times = [self.lineups.next_at()]
+        times = [self.lineups.next_at(), self.bays.next_at()]
         times += [self._patient[0][0]] if self._patient else []
         raise_at = self.window.next_raise()
         times += [raise_at] if raise_at is not None else []
@@ -227,7 +255,19 @@ class Matching:
                 self._freshen(waiting)
         if self._left:
             self.lineups.left(self._left)
+            for at in [at for waiting in self._left for at in waiting.ids]:
+                self.bays.look(at, now)
             self._left.clear()
+        self.bays.wake(now)
+        self._take_back()
+
+    def _take_back(self) -> float:
+        """Let resources find the tasks that came back from bays; return the most urgent level of these."""
+        found = [waiting for waiting in self.bays.returned if not waiting.is_gone and waiting.bay is None]
+        self.bays.returned.clear()
+        for waiting in found:
+            self._freshen(waiting)
+        return min((waiting.level for waiting in found), default=math.inf)
 
     def _mix_in(self, lineup: Lineup, now: float) -> None:
         """Let resources find the tasks that are new in a level."""
@@ -276,6 +316,8 @@ class Matching:
         if seat.credits and (owed := self._owed(seat, now)) is not None:
             return owed
         costs = self.costing.of(head, seat.name)
+        if head.ids and self.bays.holds_back(head, costs, now):
+            return None
         standing = self.window.standing(head)
         if seat.name in self._eager:
             self._eager.discard(seat.name)
@@ -312,7 +354,7 @@ class Matching:
             if head is None:
                 continue
             costs = self.costing.of(head, seat.name)
-            if self._accounts.fits(seat.name, costs, now):
+            if self._accounts.fits(seat.name, costs, now) and not self.bays.holds_back(head, costs, now):
                 seat.credits[kind] = credit - 1.0
                 return self._start(seat, head, costs, now)
         return None
@@ -320,12 +362,14 @@ class Matching:
     def _start(self, seat: Seat, waiting: Waiting, costs: Costs, now: float, head: Waiting | None = None) -> Start:
         """Start a task on the resource; `head`: the next task, if this one goes before it in a gap."""
         ends_at = now + self._kind(waiting).duration_s
-        charge = self._keeping.charge(seat.name, costs, now, waiting.level, ends_at)
+        charge = self._keeping.charge(seat.name, costs, now, waiting.level, ends_at, waiting.task, waiting.ids)
         level = self.window.level(waiting.level)
         assert level is not None, "it waits there"
         turn = min(level.turn(each.task.tenant) for each in (waiting, head or waiting))
         reached = self._shares.reach(seat, waiting.level, turn)
         self.window.take(waiting, Spent(self.costing.units(waiting, seat.name, costs), reached))
+        if waiting.ids:
+            self.bays.started(waiting, costs, now)
         for name in seat.credits:
             if name in self.window.sums:
                 seat.credits[name] = min(MOST_CREDIT, seat.credits[name] + self._parts[name])

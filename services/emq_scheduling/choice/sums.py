@@ -90,6 +90,11 @@ class Sums:
         """Return how many tasks of a type wait."""
         return sum(each.count for each in self._kinds.get(kind, {}).values())
 
+    def of_tenant(self, kind: str, tenant: str) -> int:
+        """Return how many tasks of a type and tenant wait."""
+        found = self._kinds.get(kind, {}).get(tenant)
+        return 0 if found is None else found.count
+
     def tenants(self, kind: str) -> Iterator[tuple[str, Sum]]:
         """Yield the sums of a type by tenant."""
         yield from self._kinds.get(kind, {}).items()

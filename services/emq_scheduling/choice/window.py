@@ -39,17 +39,29 @@ Order = tuple[float, float]
 
 
 class Level:
-    """The tasks of one priority."""
+    """The tasks of one priority.
+
+    Attributes:
+        lines: by type and the resource to which tasks keep, and by size.
+        aside: lines of tasks that wait for room under a limit by key (`emq_scheduling.choice.bays`).
+        count: how many there are.
+    """
 
     def __init__(self, turns: Turns, counter: Iterator[int]) -> None:
         self._turns = turns
         self._counter = counter
-        self.lines: dict[tuple[str, str | None], dict[int | None, Line]] = {}  # by size
+        self.lines: dict[tuple[str, str | None], dict[int | None, Line]] = {}
+        self.aside: dict[Line, None] = {}
         self._kept: Counter[str | None] = Counter()  # lines of tasks that keep to a resource
         self.count = 0
 
     def add(self, waiting: Waiting) -> None:
         self._turns.came(waiting.task.tenant, waiting.task.type)
+        self.enter(waiting)
+        self.count += 1
+
+    def enter(self, waiting: Waiting) -> None:
+        """Put a task of the level into its line."""
         key = (waiting.task.type, waiting.keeps_to)
         lines = self.lines.get(key)
         if lines is None:
@@ -57,9 +69,29 @@ class Level:
             self._kept[waiting.keeps_to] += 1
         line = lines.get(waiting.size)
         if line is None:
-            line = lines[waiting.size] = Line(self, self._counter, waiting.size)
+            line = lines[waiting.size] = self.line(waiting.size)
         line.add(waiting)
-        self.count += 1
+
+    def leave(self, waiting: Waiting) -> None:
+        """Take a task of the level out of its line, or out of its bay."""
+        if waiting.bay is not None:
+            waiting.bay.drop(waiting)
+            return
+        key = (waiting.task.type, waiting.keeps_to)
+        lines = self.lines[key]
+        line = lines[waiting.size]
+        line.count -= 1
+        if not line.count:
+            del lines[waiting.size]
+            if not lines:
+                del self.lines[key]
+                self._kept[waiting.keeps_to] -= 1
+                if not self._kept[waiting.keeps_to]:
+                    del self._kept[waiting.keeps_to]
+
+    def line(self, size: int | None) -> Line:
+        """Return a new line of the level."""
+        return Line(self, self._counter, size)
 
     def lines_for(self, types: Set[str], resource: str | None) -> Iterator[tuple[Line, str]]:
         """Yield the lines of these types whose tasks may start on a resource, with their types; None for any."""
@@ -102,18 +134,8 @@ class Level:
 
     def take(self, waiting: Waiting, spent: Spent | None) -> None:
         """Take a task out; `spent`: what its start counts for its tenant, or None if it does not start."""
-        key = (waiting.task.type, waiting.keeps_to)
-        lines = self.lines[key]
-        line = lines[waiting.size]
-        line.count -= 1
+        self.leave(waiting)
         self.count -= 1
-        if not line.count:
-            del lines[waiting.size]
-            if not lines:
-                del self.lines[key]
-                self._kept[waiting.keeps_to] -= 1
-                if not self._kept[waiting.keeps_to]:
-                    del self._kept[waiting.keeps_to]
         self._turns.went(waiting.task.tenant, waiting.task.type, spent)
 
     def turn(self, tenant: str) -> float:
@@ -128,12 +150,12 @@ class Level:
         """
         kinds: dict[str, set[str]] = {}
         found: list[Line] = []
-        for (kind, _), lines in self.lines.items():
-            for line in lines.values():
-                if tenants := line.those_of(grown):
-                    for tenant in tenants:
-                        kinds.setdefault(tenant, set()).add(kind)
-                    found.append(line)
+        for line in self.all():
+            if tenants := line.those_of(grown):
+                kind = next(line.waiting()).task.type
+                for tenant in tenants:
+                    kinds.setdefault(tenant, set()).add(kind)
+                found.append(line)
         self._turns.reweigh(grown, kinds)
         for line in found:
             line.reorder(grown)
@@ -141,6 +163,12 @@ class Level:
     def backlog(self, tenant: str) -> int:
         """Return how many tasks of a tenant wait."""
         return self._turns.backlog(tenant)
+
+    def all(self) -> Iterator[Line]:
+        """Yield all lines, also those aside; each has tasks of one type."""
+        for lines in self.lines.values():
+            yield from lines.values()
+        yield from self.aside
 
 
 class Window:
@@ -203,9 +231,10 @@ class Window:
 
     def release(self, waiting: Waiting) -> None:
         """Let a task that kept to a resource go to any."""
-        self._levels[waiting.level].take(waiting, None)
+        level = self._levels[waiting.level]
+        level.leave(waiting)
         waiting.keeps_to = None
-        self._level(waiting.level).add(waiting)
+        level.enter(waiting)
 
     def move(self, waiting: Waiting, level: int) -> None:
         """Let a task compete at another priority."""
@@ -220,8 +249,7 @@ class Window:
 
     def all(self) -> list[Waiting]:
         """Return all tasks, in no order."""
-        lines = [line for level in self._levels.values() for of in level.lines.values() for line in of.values()]
-        return [each for line in lines for each in line.waiting()]
+        return [each for level in self._levels.values() for line in level.all() for each in line.waiting()]
 
     def standing(self, waiting: Waiting) -> float:
         """Return the level at which room is kept from a task, or for it.

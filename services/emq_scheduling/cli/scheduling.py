@@ -143,8 +143,8 @@ async def set_(
     session: Session,
     pool: Pool,
     what: Annotated[
-        Literal["resource", "type", "tenant"],
-        typer.Argument(metavar="WHAT", help="resource, type or tenant.", show_default=False),
+        Literal["resource", "type", "tenant", "limit"],
+        typer.Argument(metavar="WHAT", help="resource, type, tenant, or limit by key.", show_default=False),
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)],
     changes: Annotated[
@@ -152,11 +152,11 @@ async def set_(
         typer.Argument(metavar="FIELD=VALUE", help="One or several, such as paused=true limits.requests=50."),
     ],
 ) -> None:
-    """Change a resource, type or tenant of a pool while it is in use; the pool's host follows within seconds.
+    """Change a resource, type, tenant or limit by key of a pool while it is in use; its host follows within seconds.
 
     Fields are those of the file. Limits are limits.NAME=AMOUNT or limits.NAME/PERIOD=AMOUNT; costs are
-    costs.LIMIT=UNITS of a type, and takes.TYPE.LIMIT=UNITS of a resource. Attributes are attributes.NAME=TEXT. Lists
-    have commas; none is no value.
+    costs.LIMIT=UNITS of a type, and takes.TYPE.LIMIT=UNITS of a resource; exceptions of a limit by key are
+    amounts.KEY=AMOUNT. Attributes are attributes.NAME=TEXT. Lists have commas; none is no value.
 
     Example: emq scheduling set sms resource acme-1 paused=true
 
@@ -194,6 +194,9 @@ async def submit(
         bool, typer.Option("--keep", help="Let tasks of the key keep to one resource, where that has room soon.")
     ] = False,
     reply_to: Annotated[str | None, typer.Option(metavar="TOPIC", help="Publish its result there.")] = None,
+    by: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A key by which limits of the pool count it.")
+    ] = None,
 ) -> None:
     """Submit a task. A task that no resource can do, or not in time, is refused with the reason.
 
@@ -216,6 +219,7 @@ async def submit(
             costs=costs,
             keep=keep,
             reply_to=reply_to,
+            keys=_keys(by) if by else None,
         )
     told = scheduling_view.start_in_words(receipt.wait_s)
     session.say(f"submitted {receipt.id}{told}", {"id": receipt.id, "wait_s": receipt.wait_s})
@@ -359,6 +363,16 @@ def _costs(pairs: list[str]) -> dict[str, float]:
             mark = ""
         if not mark or not name:
             raise typer.BadParameter(f"{pair!r} is not LIMIT=UNITS, such as tokens=1200", param_hint="--cost")
+    return found
+
+
+def _keys(pairs: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, mark, value = pair.partition("=")
+        if not mark or not name:
+            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE, such as account=a7", param_hint="--by")
+        found[name] = value
     return found
 
 

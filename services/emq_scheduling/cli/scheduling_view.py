@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from emq.runtime import durations
 from emq_cli import output
 from emq_scheduling.model import KINDS, Period, Pool
-from emq_scheduling.records.snapshot import ResourceView, Snapshot, TypeView
+from emq_scheduling.records.snapshot import KeyLimitView, ResourceView, Snapshot, TypeView
 
 if TYPE_CHECKING:
     from emq_scheduling.finding import Waits
@@ -76,6 +76,8 @@ def render(stored: Stored, snapshot: Snapshot | None, now: float) -> RenderableT
     parts: list[RenderableType] = [output.facts(facts), "", _types(pool, live)]
     if live is not None and (costs := _costs_of(live)) is not None:
         parts += ["", costs]
+    if pool.limits:
+        parts += ["", _key_limits(pool, live)]
     return Group(*parts, "", _resources(pool, live))
 
 
@@ -109,6 +111,24 @@ def _costs_of(live: Snapshot) -> RenderableType | None:
     ]
     title = "units that tasks cost; used: on average of late, waiting: of all that wait"
     return output.table(title, columns, rows, right=columns[2:]) if rows else None
+
+
+def _key_limits(pool: Pool, live: Snapshot | None) -> RenderableType:
+    columns = ("limit", "by", "amount", "others", "keys", "held", "waiting", "most")
+    rows: list[list[str | float | None]] = []
+    for name, limit in pool.limits.items():
+        view = None if live is None else live.limits.get(name, KeyLimitView())
+        period = "in flight" if limit.per == "in_flight" else f"a {limit.per}{limit.limit(name, 0.0).note}"
+        rows.append(
+            [
+                *(name, ", ".join(limit.names), f"{limit.unit(name)} {output.number(limit.amount)} {period}"),
+                len(limit.amounts),
+                *((None, None, None) if view is None else (view.keys, view.held, view.waiting)),
+                "-" if view is None or not view.most else ", ".join(f"{key} {n:,}" for key, n in view.most.items()),
+            ]
+        )
+    title = "limits by key; held: keys whose tasks wait for their room"
+    return output.table(title, columns, rows, right=columns[3:7], spare=("others", "most"))
 
 
 def _predicted(view: TypeView) -> str:
@@ -225,7 +245,8 @@ def render_proof(proof: Proof) -> RenderableType:
     columns = ("resource", "limit", "starts", "units", "peak", "of", "debt", "s over")
     rows = [
         (
-            *(each.resource, f"{each.limit}/{each.per}{_kind(each)}", each.starts),
+            each.resource + (f": {each.key}" if each.key else ""),
+            *(f"{each.limit}/{each.per}{_kind(each)}", each.starts),
             *(round(each.units, 3), round(each.peak, 3), each.amount, round(each.most_debt, 3), each.over_s),
         )
         for each in shown
@@ -278,7 +299,9 @@ def render_what_if(found: WhatIf, state: PoolState) -> RenderableType:
         for kind in {**before.types, **after.types}
     ]
     spare = ("left after", "mean", "mean after", "come per s")
-    types = output.table(f"waits; {_ends(before, after)}", columns, rows, right=columns[1:], spare=spare)
+    held = sum(state.held.values())
+    without = f"; without {output.count(held, 'task')} that limits by key hold" if held else ""
+    types = output.table(f"waits{without}; {_ends(before, after)}", columns, rows, right=columns[1:], spare=spare)
     names = {**before.starts, **after.starts}
     shown: list[list[str | float | None]] = [
         [

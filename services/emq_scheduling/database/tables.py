@@ -51,6 +51,7 @@ tasks = _table(
     sa.Column("error", sa.Text, nullable=False),
     sa.Column("result", sa.LargeBinary, nullable=False, comment="its beginning"),
     sa.Column("host", sa.Text, nullable=False),
+    sa.Column("keys", sa.Text, nullable=False, comment="JSON: by name, for limits by key; empty for none"),
     sa.Index("emq_scheduling_tasks_task", "environment", "pool", "task"),
 )
 
@@ -69,7 +70,7 @@ snapshots = _table(
 
 usage = _table(
     "emq_scheduling_usage",
-    sa.Column("resource", sa.Text, primary_key=True, comment="empty in the row that names the owner"),
+    sa.Column("resource", sa.Text, primary_key=True, comment="or a key; empty in the row that names the owner"),
     sa.Column("body", sa.Text, nullable=False, comment="JSON, see emq_scheduling.limits.usage; or the owner"),
     sa.Column("number", sa.BigInteger, nullable=False, comment="of the owner's latest save, in its row; else 0"),
 )

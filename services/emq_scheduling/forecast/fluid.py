@@ -100,7 +100,12 @@ class Fluid:
         self._at = now
         self._durations = {name: state.durations.get(name, kind.duration_s) for name, kind in pool.types.items()}
         self.backlogs = [
-            Backlog(kind, state.waiting.get(name, 0), state.arrivals.get(name, 0.0), self._durations[name])
+            Backlog(
+                kind,
+                max(0, state.waiting.get(name, 0) - state.held.get(name, 0)),
+                state.arrivals.get(name, 0.0),
+                self._durations[name],
+            )
             for name, kind in pool.types.items()
         ]
         closed = {name for name in pool.resources if any(up in state.closed for up in pool.line(name))}

@@ -94,6 +94,7 @@ def record_of(task: Task, outcome: str, version: int, *, placement: Placement | 
         costs={} if placement is None else placement.costs,
         outcome=outcome,
         attempt=0 if placement is None else task.attempt,
+        keys=task.keys,
         **rest,
     )
 

@@ -290,7 +290,7 @@ class PoolHost:
         told = await self._snapshots.load(self.name)
         if told is not None and told.version == self._stored.version:
             scheduler.estimates.restore(told.state.costs)
-        keeper = UsageKeeper(self._usage, self.name, scheduler.accounts, self._app.clock)
+        keeper = UsageKeeper(self._usage, self.name, scheduler.accounts, self._app.clock, scheduler.soon)
         await keeper.begin()
         keeper.start()
         self._keeper = keeper

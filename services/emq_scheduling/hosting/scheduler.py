@@ -43,7 +43,7 @@ from emq_scheduling.limits import calendars
 from emq_scheduling.limits.accounts import Accounts, Charge
 from emq_scheduling.model import Pool
 from emq_scheduling.outcomes import Overloaded, ResourceFailed
-from emq_scheduling.pools import rules
+from emq_scheduling.pools.ceilings import Ceilings
 from emq_scheduling.records.cancels import Asked, Remembered, is_concerned
 from emq_scheduling.tasks import Task
 
@@ -109,12 +109,12 @@ class Scheduler:
         self.measured = Measured(now)
         self.estimates = Estimates(pool)
         self.stops = False  # what runs is cancelled
-        self.healths = Healths(pool, self.accounts, self.matching, self._soon)
+        self.healths = Healths(pool, self.accounts, self.matching, self.soon)
         self.running: Counter[str] = Counter()
         self._cancels = cancels or Remembered()
         self._waiting: dict[Waiting, None] = {}  # two tasks may have the same id
         self._runs: dict[Charge, Running] = {}  # in the order of their starts
-        self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
+        self._ceilings = Ceilings(pool)
         self._clock = clock
         self._owns = owns
         self._holds = holds
@@ -162,16 +162,16 @@ class Scheduler:
         self.keeping.follow(pool, now)
         self.matching.follow(pool)
         self.estimates.follow(pool)
-        self._most.clear()
+        self._ceilings = Ceilings(pool)
         self.healths.follow(pool, now)
-        self._soon()
+        self.soon()
 
     def cancel(self, asked: Asked) -> None:
         """Take tasks out of the window to which these cancels refer. Those that run go on."""
         for waiting in self._waiting:
             if is_concerned(asked.get(waiting.task.id), waiting.task.submitted_us):
                 self._drop(waiting, Dropped("cancelled", "cancelled"))
-                self._soon()
+                self.soon()
 
     def sweep(self) -> None:
         """Drop waiting tasks that have expired, and let resources follow the time: call this about once a second."""
@@ -185,8 +185,9 @@ class Scheduler:
                     self._drop(waiting, exc)
         self.healths.look(now)
         self.estimates.apply(self.matching.costing)
-        self.matching.lineups.look_again(now)
-        self._soon()
+        self.accounts.keyed.sweep(now)
+        self.matching.look_again(now)
+        self.soon()
 
     def waiting(self, task_type: str) -> int:
         """Return how many tasks of a type wait here for a resource."""
@@ -218,9 +219,7 @@ class Scheduler:
     @property
     def holds_units(self) -> bool:
         """Whether tasks run here that a limit in flight counts."""
-        return bool(self.running) and any(
-            limit.per == "in_flight" for resource in self.pool.resources.values() for limit in resource.limits
-        )
+        return bool(self.running) and self.pool.has_in_flight
 
     # ------------------------------------------------------------------------------------------------------- one task
 
@@ -237,7 +236,7 @@ class Scheduler:
         self._waiting[waiting] = None
         try:
             self.matching.add(waiting, now)
-            self._soon()
+            self.soon()
             self._look_again()
             return await future
         except asyncio.CancelledError:
@@ -261,22 +260,13 @@ class Scheduler:
             raise Dropped("expired", f"expired: it waited longer than its type's ttl_s {kind.ttl_s:g}")
         if kind.hours and (at := calendars.allowed_at(kind.hours, task.zone or self.pool.zone, now)) > now:
             raise NotNow("the hours of its type are over", at - now)
-        if task.costs is not None and not self._ever_fits(task):
+        if task.costs is not None and self._ceilings.above(task.type, task.costs, task.tenant, task.keys):
             raise NotNow("its costs are above what any able resource allows", NO_ROOM_S)
-
-    def _ever_fits(self, task: Task) -> bool:
-        """Return True if some able resource would take the task with nothing else running; also if none is able now."""
-        assert task.costs is not None
-        able = self._most.get(task.type)
-        if able is None:
-            able = self._most[task.type] = rules.most_on_able(self.pool, task.type)
-        costs = task.costs.get
-        return not able or any(all(costs(limit, 0.0) <= most for limit, most in amounts) for amounts in able)
 
     def _undo(self, placement: Placement) -> None:
         self._left(placement.resource)
         placement.charge.undo(self._clock.now())
-        self.matching.lineups.freed(placement.resource, is_refund=True)
+        self.matching.freed(placement.charge, self._clock.now(), is_refund=True)
 
     async def _run(self, task: Task, placement: Placement, performer: Performer) -> object:
         resource = self.pool.resources.get(placement.resource)
@@ -306,8 +296,8 @@ class Scheduler:
         if actual and outcome == "done":
             self.estimates.ended(task.type, placement.resource, task.costs, actual)
         self.healths.note(task.type, placement, failure, now)
-        self.matching.lineups.freed(placement.resource, is_refund=bool(actual))
-        self._soon()
+        self.matching.freed(placement.charge, now, is_refund=bool(actual))
+        self.soon()
         await self._on_ended(Ended(task, placement, at, outcome, error, actual, result))
         if failure is not None:
             raise failure
@@ -320,7 +310,8 @@ class Scheduler:
 
     # --------------------------------------------------------------------------------------------------- the matching
 
-    def _soon(self) -> None:
+    def soon(self) -> None:
+        """Look for tasks that may start, once other events of now are over."""
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._match)
@@ -337,7 +328,7 @@ class Scheduler:
         for start in starts:
             self._started(start, now)
         if len(starts) >= AT_ONCE:
-            self._soon()
+            self.soon()
         else:
             self._sleep_until(self.matching.next_at(now), now)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -11,7 +12,16 @@ from emq_scheduling.forecast.pacing import Pace
 from emq_scheduling.forecast.prediction import Predictor
 from emq_scheduling.hosting.scheduler import Scheduler
 from emq_scheduling.model import DEFAULT_COST
-from emq_scheduling.records.snapshot import CostView, LimitView, PoolState, ResourceView, Snapshot, TypeView, limit_key
+from emq_scheduling.records.snapshot import (
+    CostView,
+    KeyLimitView,
+    LimitView,
+    PoolState,
+    ResourceView,
+    Snapshot,
+    TypeView,
+    limit_key,
+)
 
 Uses = Mapping[str, Mapping[str, float]]
 """Units by resource and limit."""
@@ -63,8 +73,9 @@ class Viewer:
         tenants, running = self._tenants, scheduler.measured.running
         unfinished = {kind: each.total() for kind, each in tenants.items()}
         waiting = {kind: max(0, n - running[kind], scheduler.waiting(kind)) for kind, n in unfinished.items()}
-        self._note_arrivals(waiting, now)
-        state = self._state(waiting, tenants, now)
+        held = {kind: n for kind, count in waiting.items() if (n := min(count, self._held(kind, tenants[kind])))}
+        self._note_arrivals({kind: count - held.get(kind, 0) for kind, count in waiting.items()}, now)
+        state = self._state(waiting, held, tenants, now)
         self._note_gains(state)
         waits = self._predictor.waits(state, now)
         return Snapshot(
@@ -82,13 +93,37 @@ class Viewer:
                     waits=scheduler.measured.waits(kind, now),
                     tenants=self._most[kind],
                     costs=self._costs(kind, state),
+                    held=held.get(kind, 0),
                     **{name: scheduler.measured.outcomes[kind, name] for name in _ENDS},
                 )
                 for kind in scheduler.pool.types
             },
+            self._limits(),
         )
 
-    def _state(self, waiting: dict[str, int], tenants: dict[str, Counter[str]], now: float) -> PoolState:
+    def _held(self, kind: str, tenants: Counter[str]) -> int:
+        """Return how many tasks of a type wait for limits by key: of a tenant all, if none of those here may start."""
+        sums, found = self._scheduler.matching.window.sums, 0
+        for tenant, count in self._scheduler.matching.bays.aside.get(kind, {}).items():
+            is_all = bool(tenant) and count >= sums.of_tenant(kind, tenant)
+            found += max(count, tenants[tenant]) if is_all else count
+        return found
+
+    def _limits(self) -> dict[str, KeyLimitView]:
+        held = self._scheduler.matching.bays.held()
+        return {
+            name: KeyLimitView(
+                count,
+                len(keys := held.get(name, {})),
+                sum(keys.values()),
+                dict(heapq.nlargest(TENANTS, keys.items(), key=lambda entry: entry[1])),
+            )
+            for name, count in self._scheduler.accounts.keyed.counts().items()
+        }
+
+    def _state(
+        self, waiting: dict[str, int], held: dict[str, int], tenants: dict[str, Counter[str]], now: float
+    ) -> PoolState:
         scheduler, pool = self._scheduler, self._scheduler.pool
         return PoolState(
             now,
@@ -105,6 +140,7 @@ class Viewer:
                 for kind in pool.types
                 if (costs := scheduler.estimates.costs(kind, tenants[kind], scheduler.matching))
             },
+            held,
         )
 
     def _costs(self, kind: str, state: PoolState) -> dict[str, CostView]:

@@ -99,16 +99,8 @@ class Account:
     def _meter_of(self, limit: Limit, zone: str, now: float) -> Meter:
         """Return the meter of a limit; one that counts in another way than before begins with the use of the former."""
         key = (limit.name, limit.per)
-        former = self._known.get(key)
-        if former is None or self._kinds[key] != limit.counts:
-            self._known[key], self._kinds[key] = limits.meter_of(limit, zone), limit.counts
-            if former is not None:
-                self._known[key].owe(former.used(now), now)
-        meter = self._known[key]
-        if isinstance(meter, DayMeter) and meter.zone != zone:
-            meter.set_zone(zone, now)
-        if isinstance(meter, BucketMeter):
-            meter.set_burst(limit.burst, now)
+        meter = self._known[key] = meter_for(limit, zone, self._known.get(key), self._kinds.get(key), now)
+        self._kinds[key] = limit.counts
         return meter
 
     def kind_of(self, key: Key) -> Kind | None:
@@ -206,6 +198,25 @@ class Account:
                 if name not in found or period_s < found[name][0]:
                     found[name] = (period_s, meter.amount / period_s)
         return {name: rate for name, (_, rate) in found.items()}
+
+
+def meter_for(limit: Limit, zone: str, former: Meter | None, kind: Kind | None, now: float) -> Meter:
+    """Return the meter of a limit; one that counts in another way than the former begins with the use of that.
+
+    Args:
+        zone: the zone whose midnights divide the days.
+        former: the limit's meter until now, None for none; and `kind`: how that counts.
+    """
+    meter = former
+    if meter is None or kind != limit.counts:
+        meter = limits.meter_of(limit, zone)
+        if former is not None:
+            meter.owe(former.used(now), now)
+    if isinstance(meter, DayMeter) and meter.zone != zone:
+        meter.set_zone(zone, now)
+    if isinstance(meter, BucketMeter):
+        meter.set_burst(limit.burst, now)
+    return meter
 
 
 class Path:

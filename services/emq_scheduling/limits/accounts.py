@@ -1,7 +1,8 @@
 """The accounts of a pool: the use of each resource, and the room under all limits of it and of its parents.
 
-A task is charged to every limit of its resource and of all parents above, or to none. Bad health lowers a resource
-below its limits (`set_factor`): the task is then charged to a pace as well, which only slows starts down.
+A task is charged to every limit of its resource and of all parents above, and to those by key
+(`emq_scheduling.limits.keyed`), or to none. Bad health lowers a resource below its limits (`set_factor`): the task is
+then charged to a pace as well, which only slows starts down.
 
 Pure and synchronous; times are seconds since the epoch, passed in.
 """
@@ -16,6 +17,7 @@ from emq.runtime.inputs import shown
 from emq_scheduling.limits import ahead
 from emq_scheduling.limits.account import PROBE_FACTOR, Account, Entry, Path
 from emq_scheduling.limits.charge import Charge
+from emq_scheduling.limits.keyed import NO_IDS, Counted, Id, KeyAccount, KeyedAccounts
 from emq_scheduling.limits.limits import Meter
 from emq_scheduling.model import DEFAULT_COST, Costs, Period, Pool
 
@@ -49,6 +51,7 @@ class Accounts:
     Attributes:
         changed: names of the resources that the last `follow` found new, different or gone; at first all.
         moved: those of new resources, and of those with other parents above them.
+        keyed: the accounts of limits by key.
     """
 
     def __init__(self, pool: Pool, now: float, *, saves: bool = False) -> None:
@@ -57,6 +60,7 @@ class Accounts:
         self._pool = Pool(pool.name)
         self.changed: Set[str] = frozenset()
         self.moved: Set[str] = frozenset()
+        self.keyed = KeyedAccounts(saves=saves)
         self._saves = saves
         self._paths: dict[str, Path] = {}
         self._below: dict[str, dict[str, Path]] = {}  # by resource, the paths that it is part of
@@ -67,6 +71,7 @@ class Accounts:
     def begin(self, now: float) -> None:
         """Let nothing start in the second of `now`: a former owner of the pool may have used it."""
         self._begins_at = math.floor(now) + 1.0
+        self.keyed.begin(now)
 
     def follow(self, pool: Pool, now: float) -> None:
         """Take over a changed pool. Lower amounts count at once; units used and in flight are kept."""
@@ -89,6 +94,7 @@ class Accounts:
         self._accounts = {name: self._accounts[name] for name in pool.resources}
         self._former = {name: account for name, account in self._former.items() if account.counts(now)}
         self._follow_paths(gone)
+        self.keyed.follow(pool, now)
         for charge in self._open:
             if charge.resource in self._paths:
                 charge.rebind(self._path(charge.resource, now), now)
@@ -129,11 +135,21 @@ class Accounts:
                 return False
         return True
 
-    def charge(self, resource: str, costs: Costs, now: float, ends_at: float = math.inf) -> Charge | None:
+    def charge(
+        self,
+        resource: str,
+        costs: Costs,
+        now: float,
+        ends_at: float = math.inf,
+        task: Counted | None = None,
+        ids: tuple[Id, ...] = NO_IDS,
+    ) -> Charge | None:
         """Charge a task that starts now to all limits; return None, and charge nothing, if it does not fit.
 
         Args:
             ends_at: when it will probably end, for `expected_at`; infinity if nobody knows.
+            task: the task, for limits in flight by key that come while it runs; None if there will be none.
+            ids: the accounts of the limits by key that count it.
         """
         path = self._paths[resource]
         if now >= path.changes_at:
@@ -144,12 +160,19 @@ class Accounts:
         for meter, name in entries:
             if not meter.fits(cost(name, DEFAULT_COST), now):
                 return None
+        keyed: tuple[KeyAccount, ...] = ()
+        if ids:
+            keyed = tuple(self.keyed.open(each, now) for each in ids)
+            for account in keyed:
+                if not self.keyed.fits(account, cost(account.unit, DEFAULT_COST), now):
+                    return None
+            entries += tuple(entry for account in keyed for entry in account.entries)
         units = []
         for meter, name in entries:
             each = cost(name, DEFAULT_COST)
             meter.charge(each, now)
             units.append(each)
-        made = Charge(self, path, units, now, ends_at)
+        made = Charge(self, path, units, now, ends_at, task, keyed)
         self._open[made] = None
         return made
 

@@ -6,12 +6,15 @@ import math
 from typing import Protocol
 
 from emq_scheduling.limits.account import GATE, Path
+from emq_scheduling.limits.keyed import Counted, KeyAccount, KeyedAccounts
 from emq_scheduling.limits.limits import InFlightMeter, Meter
 from emq_scheduling.model import DEFAULT_COST, Costs, Period
 
 
 class Charging(Protocol):
     """The accounts that made a charge: `emq_scheduling.limits.accounts.Accounts`."""
+
+    keyed: KeyedAccounts
 
     def tell(
         self,
@@ -34,19 +37,46 @@ class Charge:
     Attributes:
         resource: where it runs.
         ends_at: when it will probably end; infinity if nobody knows.
+        keyed: the accounts of limits by key that count it.
     """
 
-    __slots__ = ("_accounts", "_charged_at", "_entries", "_in_flight", "_units", "ends_at", "resource")
+    __slots__ = (
+        "_accounts",
+        "_charged_at",
+        "_entries",
+        "_in_flight",
+        "_task",
+        "_units",
+        "ends_at",
+        "keyed",
+        "resource",
+    )
 
-    def __init__(self, accounts: Charging, path: Path, units: list[float], now: float, ends_at: float) -> None:
+    def __init__(
+        self,
+        accounts: Charging,
+        path: Path,
+        units: list[float],
+        now: float,
+        ends_at: float,
+        task: Counted | None,
+        keyed: tuple[KeyAccount, ...],
+    ) -> None:
         self._accounts = accounts
         self._entries = path.entries
         self._in_flight = path.in_flight
         self._units = units
         self._charged_at = now
+        self._task = task
         self.resource = path.accounts[0].name
         self.ends_at = ends_at
-        for meter, _ in path.in_flight:
+        self.keyed = keyed
+        if keyed:
+            self._entries += tuple(entry for each in keyed for entry in each.entries)
+            self._in_flight += _flights(keyed)
+            for each in keyed:
+                accounts.keyed.charged(each, now)
+        for meter, _ in self._in_flight:
             meter.hold(self)
 
     def tell(self, limit: str, left: float, reset_s: float, now: float, per: Period | None, of: str | None) -> None:
@@ -78,6 +108,8 @@ class Charge:
                 meter.owe(more, now)
             elif more < 0:
                 meter.refund(-more, self._charged_at, now)
+        for each in self.keyed:
+            self._accounts.keyed.touch(each)
 
     def end(self, now: float, actual: Costs | None = None) -> None:
         """Give back the task's units in flight, and settle it if `actual` is given. A second call does nothing."""
@@ -88,6 +120,7 @@ class Charge:
         for meter, _ in self._in_flight:
             meter.refund(self.units_of(meter), self._charged_at, now)
             meter.release(self)
+        self._release()
 
     def undo(self, now: float) -> None:
         """Give back everything: the task did not start. After `end` or `undo` this does nothing."""
@@ -97,17 +130,28 @@ class Charge:
             meter.refund(units, self._charged_at, now)
         for each, _ in self._in_flight:
             each.release(self)
+        self._release()
+
+    def _release(self) -> None:
+        for each in self.keyed:
+            self._accounts.keyed.released(each)
 
     def rebind(self, path: Path, now: float) -> None:
         """Hold the units in flight under changed limits: under new ones, too, and no longer under those that are gone.
 
         Limits with periods that are new to the task do not count it: it started before them.
         """
-        if self._in_flight == path.in_flight:
+        keyed = self._accounts.keyed.rebound(self.keyed, self._task, now)
+        flights = path.in_flight + _flights(keyed)
+        if self._in_flight == flights:
             return
+        for each in keyed:
+            each.holds += 1
+        self._release()
+        self.keyed = keyed
         costs = {name: units for (_, name), units in zip(self._entries, self._units, strict=True)}
         held = {id(meter) for meter, _ in self._in_flight}
-        in_flight = tuple((meter, name) for meter, name in path.in_flight if name != GATE or id(meter) in held)
+        in_flight = tuple((meter, name) for meter, name in flights if name != GATE or id(meter) in held)
         for meter, _ in self._in_flight:
             meter.refund(self.units_of(meter), self._charged_at, now)  # it may limit others still, as a former parent
             meter.release(self)
@@ -124,3 +168,8 @@ class Charge:
         self._in_flight = in_flight
         self._entries = tuple(entry for entry, _ in kept)
         self._units = [units for _, units in kept]
+
+
+def _flights(keyed: tuple[KeyAccount, ...]) -> tuple[tuple[InFlightMeter, str], ...]:
+    """Return the meters of limits in flight."""
+    return tuple((each.meter, each.unit) for each in keyed if isinstance(each.meter, InFlightMeter))

@@ -11,6 +11,23 @@ AGAIN_S = 0.1
 """Time after which a task that the reserve has no room for looks again."""
 
 
+class Course:
+    """The use of one limit, and the times of its saves.
+
+    Attributes:
+        chunk: units of the last reserve, before it was cut to the limit's room.
+        rate: units a second.
+        planned: the reserve of the save that is being written.
+        planned_at, saved_at: when the last save was planned, and the last one written that counts.
+    """
+
+    __slots__ = ("chunk", "planned", "planned_at", "rate", "saved_at")
+
+    def __init__(self) -> None:
+        self.chunk = self.rate = self.planned = 0.0
+        self.planned_at = self.saved_at = -math.inf
+
+
 class Reserve(Meter):
     """Allows only units that were saved as used. It is charged beside the meter of its limit.
 
@@ -19,9 +36,10 @@ class Reserve(Meter):
         charged: units charged since `planned`.
         asked: the most units that a task asked for in vain since `planned`; 0 if none did.
         largest: the most units that a task was charged.
+        course: of the use; `emq_scheduling.limits.usage` keeps it.
     """
 
-    __slots__ = ("asked", "charged", "largest", "left")
+    __slots__ = ("asked", "charged", "course", "largest", "left")
 
     def __init__(self, left: float = 0.0) -> None:
         super().__init__(math.inf)
@@ -30,6 +48,7 @@ class Reserve(Meter):
         self.charged = 0.0
         self.asked = 0.0
         self.largest = 0.0
+        self.course = Course()
 
     def planned(self, reserve: float) -> None:
         """The next save is being written, with this reserve: count charges from here on.

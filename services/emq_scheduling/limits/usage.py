@@ -9,6 +9,9 @@ once if a task waits for one.
 The reserve follows the use: `RESERVE_S` seconds of the latest rate or of the limit's average rate, two of the largest
 tasks, and twice as much as before if it was not enough.
 
+**Keys.** The account of a key is saved in the same way, in a row of its own. Only those are looked at that were charged
+since, or for which a task waits. Once an account is forgotten, its row is deleted.
+
 Of limits per second only debt is saved: a new owner starts nothing in its first second of the clock, and takes rolling
 seconds and buckets for used up. This is the pure part;
 `emq_scheduling.limits.usage_keeper` reads and writes the database.
@@ -16,12 +19,14 @@ seconds and buckets for used up. This is the pure part;
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import msgspec
 
-from emq_scheduling.limits.account import Key
+from emq_scheduling.limits.account import Account, Key
 from emq_scheduling.limits.accounts import Accounts
+from emq_scheduling.limits.keyed import MARK, KeyAccount
 from emq_scheduling.limits.limits import BucketMeter, PeriodMeter, WindowMeter
 from emq_scheduling.limits.reserve import Reserve
 from emq_scheduling.model import PERIODS_S, Kind
@@ -40,6 +45,12 @@ REFRESH_S = 15.0
 
 AT_ONCE = 100
 """Resources that one save holds at most, so that planning it takes milliseconds."""
+
+KEYS_AT_ONCE = 1_000
+"""Keys that one save holds at most."""
+
+ALL_S = 1.0
+"""Seconds between looks at all keys that were charged; between these, only those are saved for which tasks wait."""
 
 DEBT_S = 1.0
 """Debt of a limit per second is saved if it will be paid this many seconds later than the saved debt."""
@@ -75,51 +86,48 @@ class SavedUse(msgspec.Struct, frozen=True):
     limits: dict[str, SavedLimit]
 
 
-class _Course:
-    """The use of one limit, and the time of its save."""
-
-    __slots__ = ("chunk", "planned", "planned_at", "rate", "saved_at")
-
-    def __init__(self) -> None:
-        self.chunk = self.rate = 0.0  # units; units a second
-        self.planned = 0.0  # the reserve of the save that is being written
-        self.planned_at = self.saved_at = -math.inf
-
-
 class Usage:
     """The use of the limits of a pool, as it is saved.
 
     Args:
         accounts: made with `saves=True`. Nothing starts under a limit per minute, hour or day before the first save.
+
+    Attributes:
+        has_more: whether the last plan left out accounts that must be saved: save again soon.
     """
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
-        self._courses: dict[tuple[str, Key], _Course] = {}
         self._watched: list[Reserve] = []
-        self._paid_at: dict[tuple[str, str], float] = {}  # when the saved debt of a limit per second is paid
+        self._paid_at: dict[str, dict[str, float]] = {}  # when the saved debt of limits per second is paid
+        self._all_at = -math.inf  # the last look at all keys
+        self.has_more = False
 
     def restore(self, saved: dict[str, SavedUse], now: float) -> None:
         """Charge a former owner's saved use, by resource, and its reserves, before anything starts."""
-        for name in self._accounts.names():
-            limits = saved[name].limits if name in saved else {}
-            account = self._accounts.account(name)
+        keyed = self._accounts.keyed
+        accounts: dict[str, Account | KeyAccount] = {}
+        for name in [name for name in saved if name.startswith(MARK)]:
+            if (kept := keyed.restored(name, now)) is not None:
+                accounts[name] = kept
+        accounts |= {name: self._accounts.account(name) for name in self._accounts.names()}
+        for name, account in accounts.items():
             for key, meter in account.meters.items():
-                limit = limits.get(_written(key))
+                limit = saved[name].limits.get(_written(key)) if name in saved else None
                 if limit is not None and isinstance(meter, PeriodMeter):
                     _restore(meter, account.kind_of(key), limit, saved[name].at, now)
                     meter.charge(limit.reserve, now)
-                if key[1] == "second" and account.kind_of(key) != "calendar":
+                if isinstance(account, Account) and key[1] == "second" and account.kind_of(key) != "calendar":
                     meter.charge(meter.room(now), now)  # only its debt is saved, and the rest may be used up
 
     def is_short(self) -> bool:
         """Return True if a task waits for a save."""
-        return any(reserve.asked for reserve in self._watched)
+        return bool(self._accounts.keyed.short) or any(reserve.asked for reserve in self._watched)
 
     def plan(self, now: float) -> dict[str, SavedUse]:
         """Return the resources to save now, because a limit of them needs it.
 
-        At most `AT_ONCE`, first those for which tasks wait; if there are so many, save again soon. Call `saved` or
+        At most `AT_ONCE`, and `KEYS_AT_ONCE` accounts of keys, first those for which tasks wait. Call `saved` or
         `doubtful` with it before the next `plan`.
         """
         due: dict[str, bool] = {}
@@ -127,22 +135,62 @@ class Usage:
         for name in self._accounts.names():
             reserves = self._reserves(name)
             self._watched += reserves.values()
-            if any(self._is_due(name, key, reserve, now) for key, reserve in reserves.items()) or any(
-                self._paid(name, key, limit.debt, now) > self._paid_at.get((name, key), now) + DEBT_S
-                for key, limit in self._debts(name, now).items()
-            ):
+            if self._needs(name, reserves, now):
                 due[name] = any(reserve.asked for reserve in reserves.values())
-        chosen = sorted(due, key=due.__getitem__, reverse=True)[:AT_ONCE]
+        chosen = sorted(due, key=due.__getitem__, reverse=True)[:AT_ONCE] + self._keys(now)
+        self.has_more = len(due) > AT_ONCE or bool(self._accounts.keyed.short)
         found = {}
         for name in chosen:
             limits = {_written(key): self._planned(name, key, now) for key in self._reserves(name)}
             found[name] = SavedUse(now, limits | self._debts(name, now))
         return found
 
+    def _needs(self, name: str, reserves: dict[Key, Reserve], now: float) -> bool:
+        """Return whether a limit of an account must be saved."""
+        return any(self._is_due(reserve, now) for reserve in reserves.values()) or any(
+            self._paid(name, key, limit.debt, now) > self._paid_at.get(name, {}).get(key, now) + DEBT_S
+            for key, limit in self._debts(name, now).items()
+        )
+
+    def _keys(self, now: float) -> list[str]:
+        """Return the accounts of keys to save now: first those for which tasks wait."""
+        keyed = self._accounts.keyed
+        chosen = dict.fromkeys(itertools.islice(keyed.short, KEYS_AT_ONCE))
+        if not self._all_at <= now < self._all_at + ALL_S:
+            self._all_at = now
+            for name, account in list(keyed.touched.items()):
+                if len(chosen) >= KEYS_AT_ONCE:
+                    break
+                if self._needs(name, account.reserves, now):
+                    chosen[name] = None
+                elif not any(reserve.charged for reserve in account.reserves.values()):
+                    del keyed.touched[name]
+        for name in chosen:
+            keyed.short.pop(name, None)
+            keyed.touched.pop(name, None)
+            keyed.account(name).is_saved = True
+        return list(chosen)
+
+    def gone(self) -> list[str]:
+        """Return the names of accounts whose rows are to be deleted; call `deleted` once they are."""
+        keyed = self._accounts.keyed
+        for name in list(keyed.gone):
+            if keyed.has(name):  # it was used again since
+                del keyed.gone[name]
+        return list(keyed.gone)[:KEYS_AT_ONCE]
+
+    def deleted(self, names: list[str]) -> None:
+        """The rows of these accounts are deleted."""
+        for name in names:
+            self._accounts.keyed.gone.pop(name, None)
+            self._paid_at.pop(name, None)
+
     def final(self, now: float) -> dict[str, SavedUse]:
-        """Return the use of all resources, without reserves, to save once nothing starts any more."""
+        """Return the use of all accounts, without reserves, to save once nothing starts any more."""
         found = {}
-        for name in self._accounts.names():
+        names = self._accounts.names()
+        names += [account.name for account in self._accounts.keyed.all() if account.meter.used(now) > 0]
+        for name in names:
             limits = {_written(key): self._saved_limit(name, key, 0.0, now) for key in self._reserves(name)}
             limits |= self._debts(name, now)
             if limits:
@@ -155,29 +203,37 @@ class Usage:
             reserves = self._reserves(name)
             for key, reserve in reserves.items():
                 if _written(key) in use.limits:
-                    course = self._courses[name, key]
-                    reserve.saved(course.planned)
-                    course.saved_at = use.at
+                    reserve.saved(reserve.course.planned)
+                    reserve.course.saved_at = use.at
             for written in use.limits.keys() - {_written(key) for key in reserves}:
-                self._paid_at[name, written] = self._paid(name, written, use.limits[written].debt, use.at)
+                paid_at = self._paid(name, written, use.limits[written].debt, use.at)
+                self._paid_at.setdefault(name, {})[written] = paid_at
+            if name.startswith(MARK):
+                self._accounts.keyed.saved(name)
 
     def doubtful(self, plan: dict[str, SavedUse]) -> None:
         """The plan may or may not be in the database."""
         for name, use in plan.items():
             for key, reserve in self._reserves(name).items():
                 if _written(key) in use.limits:
-                    reserve.doubtful(self._courses[name, key].planned)
+                    reserve.doubtful(reserve.course.planned)
+            if name.startswith(MARK):
+                self._accounts.keyed.unsaved(name)
+
+    def _account(self, name: str) -> Account | KeyAccount:
+        """Return an account. Raises `KeyError` if it was removed or forgotten."""
+        return self._accounts.keyed.account(name) if name.startswith(MARK) else self._accounts.account(name)
 
     def _reserves(self, name: str) -> dict[Key, Reserve]:
         try:
-            return self._accounts.account(name).reserves
-        except KeyError:  # the resource was removed since the plan
+            return self._account(name).reserves
+        except KeyError:  # it was removed since the plan
             return {}
 
     def _debts(self, name: str, now: float) -> dict[str, SavedLimit]:
-        """Return the resource's limits per second with debt, which may outlast a change of the owner, too."""
+        """Return the account's limits per second with debt, which may outlast a change of the owner, too."""
         found = {}
-        for key, meter in self._accounts.account(name).meters.items():
+        for key, meter in self._account(name).meters.items():
             if key[1] == "second" and isinstance(meter, PeriodMeter) and meter.debt > 0:
                 meter.used(now)  # pays what has been paid until now
                 if meter.debt > 0:
@@ -187,16 +243,15 @@ class Usage:
     def _paid(self, name: str, written: str, debt: float, now: float) -> float:
         """Return when debt of a limit per second will be paid."""
         try:
-            meters = self._accounts.account(name).meters
-        except KeyError:  # the resource was removed since the plan
+            meters = self._account(name).meters
+        except KeyError:  # it was removed since the plan
             return now
         meter = next((meter for key, meter in meters.items() if _written(key) == written), None)
         return now if meter is None else now + debt / max(meter.amount, 1e-9)
 
-    def _is_due(self, name: str, key: Key, reserve: Reserve, now: float) -> bool:
-        course = self._courses.get((name, key))
-        if course is None:
-            return True
+    @staticmethod
+    def _is_due(reserve: Reserve, now: float) -> bool:
+        course = reserve.course
         if reserve.asked or course.saved_at == -math.inf:
             return True
         if not reserve.charged and reserve.left >= 0:
@@ -204,8 +259,9 @@ class Usage:
         return reserve.left < course.chunk / 2 or not course.saved_at <= now < course.saved_at + REFRESH_S
 
     def _planned(self, name: str, key: Key, now: float) -> SavedLimit:
-        course, reserve = self._courses.setdefault((name, key), _Course()), self._reserves(name)[key]
-        amount = self._accounts.account(name).meters[key].amount
+        account = self._account(name)
+        reserve = account.reserves[key]
+        course, amount = reserve.course, account.meters[key].amount
         passed_s = now - course.planned_at
         if 0 < passed_s < math.inf:
             course.rate = max(reserve.charged / passed_s, course.rate * math.exp2(-passed_s / FADE_S))
@@ -220,7 +276,8 @@ class Usage:
         return limit
 
     def _saved_limit(self, name: str, key: Key, reserve: float, now: float) -> SavedLimit:
-        meter = self._accounts.account(name).meters[key]
+        account = self._account(name)
+        meter = account.meters[key]
         if not isinstance(meter, PeriodMeter):
             return SavedLimit((), 0.0, reserve)
         held = meter.held(now, BUCKET)
@@ -228,7 +285,7 @@ class Usage:
             tuple(held),
             meter.debt,
             min(reserve, meter.room_by(now + RESERVE_S, now)),
-            self._accounts.account(name).kind_of(key),
+            account.kind_of(key),
         )
         if isinstance(meter, BucketMeter):
             made = msgspec.structs.replace(made, full=meter.most, per_s=meter.per_s)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import uuid
+from collections.abc import Callable, Sequence
 
 import msgspec
 import sqlalchemy as sa
@@ -15,7 +17,7 @@ from emq.runtime import errors
 from emq.runtime.clock import Clock
 from emq_scheduling.database import schema, tables
 from emq_scheduling.limits.accounts import Accounts
-from emq_scheduling.limits.usage import AT_ONCE, SavedUse, Usage
+from emq_scheduling.limits.usage import KEYS_AT_ONCE, SavedUse, Usage
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +48,14 @@ class UsageTable(schema.Tables):
 
         return await self.run(claim, deadline_s=ANSWER_S)
 
-    async def save(self, pool: str, owner: str, number: int, uses: dict[str, SavedUse]) -> bool:
-        """Save the use of resources; return False, and save nothing, if another owner has claimed the pool.
+    async def save(
+        self, pool: str, owner: str, number: int, uses: dict[str, SavedUse], gone: Sequence[str] = ()
+    ) -> bool:
+        """Save the use of accounts; return False, and save nothing, if another owner has claimed the pool.
 
         Args:
             number: of the owner's saves, from 1. One that comes late, after one with a higher number, changes nothing.
+            gone: names of accounts to delete.
         """
 
         def save(connection: sa.Connection) -> bool:
@@ -58,6 +63,9 @@ class UsageTable(schema.Tables):
             if connection.execute(sa.update(_usage).where(*mine).values(number=number)).rowcount != 1:
                 return False
             self._write(connection, pool, {name: _encode(use).decode() for name, use in uses.items()})
+            if gone:
+                dead = sa.delete(_usage).where(*self._of(pool), _usage.c.resource == sa.bindparam("gone"))
+                connection.execute(dead, [{"gone": name} for name in gone])
             return True
 
         return await self.run(save, deadline_s=QUICK_S)
@@ -86,13 +94,22 @@ class UsageKeeper:
 
     Args:
         accounts: made with `saves=True`.
+        on_saved: called after each save: tasks may have room then.
     """
 
-    def __init__(self, table: UsageTable, pool: str, accounts: Accounts, clock: Clock) -> None:
+    def __init__(
+        self,
+        table: UsageTable,
+        pool: str,
+        accounts: Accounts,
+        clock: Clock,
+        on_saved: Callable[[], None] = lambda: None,
+    ) -> None:
         self._table = table
         self._pool = pool
         self._usage = Usage(accounts)
         self._clock = clock
+        self._on_saved = on_saved
         self._owner = uuid.uuid4().hex
         self._number = 0
         self._is_owner = True
@@ -113,9 +130,8 @@ class UsageKeeper:
             DatabaseUnavailable: nothing may start; make another keeper, and try again.
         """
         self._usage.restore(await self._table.claim(self._pool, self._owner), self._clock.now())
-        saved = AT_ONCE
-        while saved >= AT_ONCE:
-            saved = await self._save()
+        while await self._save():
+            pass
 
     def start(self) -> None:
         """Begin to `run` in a task, which `end` ends."""
@@ -131,7 +147,7 @@ class UsageKeeper:
                 continue
             last = now
             try:
-                has_more = await self._save() >= AT_ONCE
+                has_more = await self._save()
             except errors.DatabaseUnavailable as exc:
                 log.warning("pool %r: its use was not saved (%s); starts wait when their reserve ends", self._pool, exc)
                 await asyncio.sleep(SAVE_S)
@@ -145,26 +161,29 @@ class UsageKeeper:
             self._running.cancel()
             await asyncio.wait([self._running])
         try:
-            if self._is_owner and (uses := self._usage.final(self._clock.now())):
-                await self._written(uses)
+            uses = iter(self._usage.final(self._clock.now()).items())
+            while self._is_owner and (some := dict(itertools.islice(uses, KEYS_AT_ONCE))):
+                self._is_owner = await self._written(some)
         except errors.DatabaseUnavailable as exc:
             log.debug("pool %r: its reserves count as used: %s", self._pool, exc)
 
-    async def _save(self) -> int:
-        """Save the resources that are due; return their number."""
-        plan = self._usage.plan(self._clock.now())
-        if not plan:
-            return 0
+    async def _save(self) -> bool:
+        """Save the accounts that are due; return whether more are."""
+        plan, gone = self._usage.plan(self._clock.now()), self._usage.gone()
+        if not plan and not gone:
+            return False
         is_saved = False
         try:
-            is_saved = self._is_owner = await self._written(plan)
+            is_saved = self._is_owner = await self._written(plan, gone)
         finally:
             if is_saved:
                 self._usage.saved(plan)
+                self._usage.deleted(gone)
+                self._on_saved()
             else:
                 self._usage.doubtful(plan)
-        return len(plan) if self._is_owner else 0
+        return self._usage.has_more and self._is_owner
 
-    async def _written(self, uses: dict[str, SavedUse]) -> bool:
+    async def _written(self, uses: dict[str, SavedUse], gone: Sequence[str] = ()) -> bool:
         self._number += 1
-        return await self._table.save(self._pool, self._owner, self._number, uses)
+        return await self._table.save(self._pool, self._owner, self._number, uses, gone)

@@ -13,7 +13,7 @@ import tomli_w
 
 from emq.runtime import documents, errors
 from emq.runtime.inputs import shown
-from emq_scheduling.model import Calendar, Pool, Resource, TaskType, Tenant
+from emq_scheduling.model import Calendar, KeyLimit, Pool, Resource, TaskType, Tenant
 from emq_scheduling.pools import rules, values
 
 NONE = "none"
@@ -22,6 +22,7 @@ _TABLES: dict[str, tuple[str, type[msgspec.Struct]]] = {
     "resources": ("resource", Resource),
     "calendars": ("calendar", Calendar),
     "tenants": ("tenant", Tenant),
+    "limits": ("limit", KeyLimit),
 }
 _OPTIONAL = {"types": ("near_priority", "longest_wait_s", "ttl_s", "timeout_s"), "resources": ("parent", "calendar")}
 

@@ -1,4 +1,4 @@
-"""Changes of a pool written as text: `field=value`, for one resource, type or tenant.
+"""Changes of a pool written as text: `field=value`, for one resource, type, tenant or limit by key.
 
 - All: the fields of its struct in `emq_scheduling.model`, such as `weight=2`, `paused=true`, `longest_wait_s=5`. Lists
   have commas, "none" is no value.
@@ -7,6 +7,7 @@
   `limits.requests/minute=600 bucket of 50` (`emq_scheduling.pools.kinds`).
 - Types that a resource takes: `takes=code,notice`; costs that differ there: `takes.code.tokens=20`.
 - Costs of a type: `costs.tokens=20`; `none` takes the cost away, and it counts 1 again.
+- Exceptions of a limit by key: `amounts.acme=20`; `none` takes one away.
 - Attributes of a resource: `attributes.url=https://sms.example`; `none` takes one away.
 """
 
@@ -20,18 +21,20 @@ import msgspec
 
 from emq.runtime import documents, errors
 from emq.runtime.inputs import alike, shown
-from emq_scheduling.model import Limit, Period, Pool, Resource, TaskType, Tenant
+from emq_scheduling.model import KeyLimit, Limit, Period, Pool, Resource, TaskType, Tenant
 from emq_scheduling.pools import kinds
 
-What = Literal["resource", "type", "tenant"]
+What = Literal["resource", "type", "tenant", "limit"]
 
 _TABLES: dict[str, tuple[str, type[msgspec.Struct]]] = {
     "resource": ("resources", Resource),
     "type": ("types", TaskType),
     "tenant": ("tenants", Tenant),
+    "limit": ("limits", KeyLimit),
 }
 _NONE = "none"
 _WRITTEN = {
+    "amounts": "amounts.KEY=AMOUNT",
     "attributes": "attributes.NAME=TEXT",
     "costs": "costs.LIMIT=UNITS",
     "hours": "them in a file, and import it",
@@ -77,8 +80,8 @@ def _set(entry: Any, kind: type[msgspec.Struct], key: str, text: str, place: str
         value = {**entry.takes, task_type: _cost(entry.takes[task_type], limit, key, text, place)}
     elif field == "takes":
         value = {task_type: entry.takes.get(task_type, {}) for task_type in _list(text)}
-    elif field == "costs" and dot:
-        value = _cost(entry.costs, rest, key, text, place)
+    elif field in ("costs", "amounts") and dot:
+        value = _cost(getattr(entry, field), rest, key, text, place)
     elif field == "attributes" and rest:
         value = {name: each for name, each in entry.attributes.items() if name != rest}
         value |= {} if text.lower() == _NONE else {rest: text}
@@ -121,12 +124,17 @@ def _plain(hint: Any, key: str, text: str, place: str) -> Any:
     value: Any = text
     if type(None) in typing.get_args(hint) and text.lower() == _NONE:
         value = None
-    elif typing.get_origin(hint) is tuple:
+    elif typing.get_origin(hint) is tuple or ("," in text and _is_list(hint)):
         value = _list(text)
     try:
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as exc:
         raise errors.InvalidPool(f"{place}: {key}={shown(text)} does not fit{documents.remedy(exc, hint)}") from None
+
+
+def _is_list(hint: Any) -> bool:
+    """Return whether a value may also be a list."""
+    return any(typing.get_origin(each) is tuple for each in typing.get_args(hint))
 
 
 def _list(text: str) -> list[str]:

@@ -10,7 +10,7 @@ from emq.runtime.inputs import shown
 from emq.topics.model import MAX_DELAY_S
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import hours as weekly
-from emq_scheduling.pools import values
+from emq_scheduling.pools import keyed, values
 
 MAX_RESOURCES = 10_000
 MAX_TYPES = 1_000
@@ -41,6 +41,7 @@ def check(pool: Pool) -> None:
         with values.within(f"pool {pool.name!r}: tenant {shown(name)}"):
             values.check_tenant(name)
             values.check_weight(tenant.weight)
+    keyed.check(pool)
     _check_together(pool)
 
 
@@ -95,9 +96,8 @@ def _check_type(pool: Pool, kind: TaskType) -> None:
         raise errors.InvalidPool("backoff_s must list at least one number of seconds")
     for seconds in kind.backoff_s:
         values.check_number("backoff_s", seconds, most=MAX_DELAY_S)
-    limits = dict.fromkeys(limit.name for resource in pool.resources.values() for limit in resource.limits)
     for name, units in kind.costs.items():
-        values.check_known("costs: limit", name, limits)
+        values.check_known("costs: limit", name, pool.units())
         values.check_number(f"cost of {shown(name)}", units)
     for number, each in enumerate(kind.hours, 1):
         with values.within(f"hours {number}"):
@@ -117,7 +117,7 @@ def _check_resource(pool: Pool, name: str, resource: Resource) -> None:
     seen = set[tuple[str, str]]()
     for limit in resource.limits:
         values.check_label("limit", limit.name)
-        _check_limit(limit)
+        values.check_limit(limit)
         if (limit.name, limit.per) in seen:
             raise errors.InvalidPool(f"limit {shown(limit.name)} per {limit.per} is there twice; keep one")
         seen.add((limit.name, limit.per))
@@ -125,23 +125,6 @@ def _check_resource(pool: Pool, name: str, resource: Resource) -> None:
         values.check_known("takes: type", kind, pool.types)
         for limit_name, units in costs.items():
             values.check_number(f"cost of {shown(limit_name)} for {shown(kind)}", units)
-
-
-def _check_limit(limit: Limit) -> None:
-    what = f"{shown(limit.name)} per {limit.per.replace('_', ' ')}"
-    values.check_number(f"amount of {what}", limit.amount)
-    if limit.kind is not None and limit.per == "in_flight":
-        raise errors.InvalidPool(f"limit {what}: kind {limit.kind!r} is for limits by time; leave it out")
-    if limit.burst is not None and limit.kind != "bucket":
-        raise errors.InvalidPool(
-            f"limit {what}: burst {limit.burst:g} is for buckets; leave it out, or give kind bucket"
-        )
-    if limit.burst is not None:
-        values.check_number(f"burst of {what}", limit.burst, above=0)
-    if limit.zone is not None and (limit.per != "day" or limit.counts != "calendar"):
-        raise errors.InvalidPool(f"limit {what}: zone {shown(limit.zone)} is for days of the calendar; leave it out")
-    if limit.zone is not None:
-        values.check_zone(limit.zone)
 
 
 def _check_acyclic(pool: Pool, name: str) -> None:
@@ -166,11 +149,12 @@ def _check_together(pool: Pool) -> None:
             f"pool {pool.name!r}: the shares of its types ({given}) add up to {sum(shares.values()):g}; lower them to "
             "at most 1"
         )
+    least = keyed.least_amounts(pool)
     for name, resource in pool.resources.items():
         with values.within(f"pool {pool.name!r}: resource {shown(name)}"):
             _check_amounts(pool, resource)
             for kind in resource.takes:
-                _check_costs(pool, name, kind)
+                _check_costs(pool, name, kind, least)
     _check_calendars_used(pool)
 
 
@@ -185,11 +169,12 @@ def _check_amounts(pool: Pool, resource: Resource) -> None:
             )
 
 
-def _check_costs(pool: Pool, name: str, kind: str) -> None:
+def _check_costs(pool: Pool, name: str, kind: str, least: Mapping[str, float]) -> None:
     limits = [(each, limit) for each in pool.line(name) for limit in pool.resources[each].limits]
-    for limit_name in pool.resources[name].takes[kind]:
-        values.check_known(f"takes {shown(kind)}: limit", limit_name, dict.fromkeys(limit.name for _, limit in limits))
     costs = pool.costs(kind, name)
+    for limit_name in pool.resources[name].takes[kind]:
+        values.check_known(f"takes {shown(kind)}: limit", limit_name, costs)
+    keyed.check_costs(pool, kind, costs, least)
     for owner, limit in limits:
         most = limit.at_once(most_of(pool, pool.resources[owner], limit))
         if 0 < most < costs[limit.name]:
@@ -217,21 +202,6 @@ def amounts_of(pool: Pool, resource: Resource, limit: Limit) -> list[float]:
         hours.amounts[limit.name] for hours in (calendar.hours if calendar else ()) if limit.name in hours.amounts
     ]
     return [limit.amount, *by_hour]
-
-
-def most_on_able(pool: Pool, kind: str) -> list[tuple[tuple[str, float], ...]]:
-    """Return the most units of each limit that a task may cost, for each resource that takes the type.
-
-    The limits of its parents are among them. Resources with the same amounts count once.
-    """
-    found: dict[tuple[tuple[str, float], ...], None] = {}
-    for name in pool.able(kind):
-        chain = pool.chain(name)
-        amounts = tuple(
-            (limit.name, limit.at_once(most_of(pool, each, limit))) for each in chain for limit in each.limits
-        )
-        found[amounts] = None
-    return list(found)
 
 
 def _check_calendars_used(pool: Pool) -> None:

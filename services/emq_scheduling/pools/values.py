@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from emq.runtime import errors
 from emq.runtime.inputs import alike, finite, shown
+from emq_scheduling.model import Limit
 
 MAX_NAME_BYTES = 40
 """Of pools and types: a topic's name holds both, with a tenant, in 128 bytes."""
@@ -108,3 +109,21 @@ def check_zone(zone: str) -> None:
         raise errors.InvalidPool(
             f"zone {shown(zone)} is not known; give an IANA name such as Europe/Berlin, or UTC"
         ) from None
+
+
+def check_limit(limit: Limit) -> None:
+    """Raise `InvalidPool` unless the parts of a limit go together."""
+    what = f"{shown(limit.name)} per {limit.per.replace('_', ' ')}"
+    check_number(f"amount of {what}", limit.amount)
+    if limit.kind is not None and limit.per == "in_flight":
+        raise errors.InvalidPool(f"limit {what}: kind {limit.kind!r} is for limits by time; leave it out")
+    if limit.burst is not None and limit.kind != "bucket":
+        raise errors.InvalidPool(
+            f"limit {what}: burst {limit.burst:g} is for buckets; leave it out, or give kind bucket"
+        )
+    if limit.burst is not None:
+        check_number(f"burst of {what}", limit.burst, above=0)
+    if limit.zone is not None and (limit.per != "day" or limit.counts != "calendar"):
+        raise errors.InvalidPool(f"limit {what}: zone {shown(limit.zone)} is for days of the calendar; leave it out")
+    if limit.zone is not None:
+        check_zone(limit.zone)

@@ -32,6 +32,7 @@ class LimitProof(msgspec.Struct):
         over_s: seconds in which something started above the limit.
         first_over_us: the first such start; 0 for none.
         kind: how its period counts; None in flight.
+        key: of a limit by key: that of the peak, as in `KeyLimit.amounts`.
     """
 
     resource: str
@@ -45,18 +46,21 @@ class LimitProof(msgspec.Struct):
     over_s: int = 0
     first_over_us: int = 0
     kind: Kind | None = None
+    key: str = ""
 
 
 class Count(abc.ABC):
     """Counts one limit.
 
     Attributes:
-        told: the result.
+        told: the result; of a limit by key, that of all keys.
+        whose: of a limit by key: the key.
         most: the largest amount since the last look.
     """
 
     def __init__(self, key: Key, limit: Limit) -> None:
         self.told = LimitProof(*key, kind=limit.counts)
+        self.whose = ""
         self.most = 0.0
         self._last_over_s = -1
 
@@ -69,12 +73,16 @@ class Count(abc.ABC):
         if units <= 0:  # what costs nothing may always start
             return
         if used * max(told.amount, 1e-12) > told.peak * max(amount, 1e-12) or not told.peak:
-            told.peak, told.amount = used, amount
+            told.peak, told.amount, told.key = used, amount, self.whose
         if used > amount + SLACK * max(1.0, amount):
             told.first_over_us = told.first_over_us or now_us
             if now_us // 1_000_000 != self._last_over_s:
                 self._last_over_s = now_us // 1_000_000
                 told.over_s += 1
+
+    @abc.abstractmethod
+    def is_empty(self, now_us: int) -> bool:
+        """Return whether nothing counts any more."""
 
     @abc.abstractmethod
     def _used(self, now_us: int, units: float, amount: float) -> tuple[float, float]:
@@ -89,6 +97,9 @@ class FlightCount(Count):
     """
 
     held = 0.0
+
+    def is_empty(self, now_us: int) -> bool:
+        return self.held <= SLACK
 
     def _used(self, now_us: int, units: float, amount: float) -> tuple[float, float]:
         self.held += units
@@ -175,6 +186,10 @@ class CellCount(PeriodCount):
         self._forget(cell)
         self._pay(cell, amount)
 
+    def is_empty(self, now_us: int) -> bool:
+        self.advance(now_us)
+        return not self._cells and self.debt <= 0
+
     def _raise_to(self, amount: float, at_us: int) -> None:
         if self.debt > 0:
             self.advance(at_us)
@@ -240,6 +255,10 @@ class BucketCount(PeriodCount):
         came = max(0, now_us - self._at_us) * self.most / self._period_us
         self._left = min(self._left + came, self._full)
         self._at_us = max(self._at_us, now_us)
+
+    def is_empty(self, now_us: int) -> bool:
+        self.advance(now_us)
+        return self._left >= self._full
 
     def _raise_to(self, amount: float, at_us: int) -> None:
         self.advance(at_us)

@@ -50,7 +50,7 @@ MOST = 50_000
 
 COLUMNS = (
     *("environment", "pool", "started_us", "task", "type", "tenant", "resource", "key", "submitted_us"),
-    *("deadline_us", "ended_us", "outcome", "attempt", "version", "costs", "actual", "error", "result", "host"),
+    *("deadline_us", "ended_us", "outcome", "attempt", "version", "costs", "actual", "error", "result", "host", "keys"),
 )
 _LATER = ("ended_us", "outcome", "actual", "error", "result")
 _SAVE = """INSERT INTO emq_scheduling_tasks ({}) VALUES ({})
@@ -74,6 +74,7 @@ class End(msgspec.Struct, gc=False):
         actual: units that it really used, by limit name; None if as charged. Limits that are not named: as charged.
         result: the first `RESULT_BYTES` of the task's result.
         deadline_us: 0 for none.
+        keys: by name, by which limits by key count it; None for none.
     """
 
     pool: str
@@ -93,6 +94,7 @@ class End(msgspec.Struct, gc=False):
     error: str = ""
     result: bytes = b""
     deadline_us: int = 0
+    keys: Mapping[str, str] | None = None
 
 
 def us(now: float) -> int:
@@ -173,6 +175,7 @@ class EndLog(BatchWriter[End]):
             *(end.resource, _clean(end.key), end.submitted_us, end.deadline_us, end.ended_us, end.outcome, end.attempt),
             *(end.version, encoded.of(end.costs), "" if end.actual is None else encoded.of(end.actual)),
             *(_clean(end.error[:ERROR_CHARS]), end.result[:RESULT_BYTES], host),
+            msgspec.json.encode(end.keys).decode() if end.keys else "",
         )
 
 

@@ -11,6 +11,8 @@ its calendar at that moment:
 - *Debt.* Units beyond the charge count from the end of the attempt on: in the present period as far as there is room,
   then in the next ones. While some are left, nothing may start.
 - *In flight.* Units of the attempts that have started and not ended.
+- *By key.* The limits by tenant and by key count for each key by itself. One result tells of all keys, with that of the
+  peak.
 
 If the records do not show when exactly a limit changed, the larger amount and burst count for the debt, and for what
 comes into a bucket, and a day that ended meanwhile in either zone has ended. A limit that changes its kind begins again
@@ -25,26 +27,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from emq_scheduling.model import DEFAULT_COST, Limit, Pool
+from emq_scheduling.model import DEFAULT_COST, KeyLimit, Limit, Pool
 from emq_scheduling.pools import hours as weekly
 from emq_scheduling.pools import rules
-from emq_scheduling.records.counts import FlightCount, Key, LimitProof, PeriodCount, count_of
+from emq_scheduling.records.counts import Count, FlightCount, Key, LimitProof, PeriodCount, count_of
 from emq_scheduling.records.records import Attempt
 
 __all__ = ["LimitProof", "Recount"]
+
+
+PRUNE = 20_000
+"""Starts after which the counts of keys are dropped that hold nothing."""
+
+_Whose = tuple[str, ...] | None
+"""The key of a count; None of a resource's limit."""
 
 
 class _Charged(NamedTuple):
     """A limit that a task is charged to.
 
     Attributes:
-        owner: the resource, or its parent, whose limit it is.
+        owner: the resource, or its parent, whose limit it is; of a limit by key, its name and what it counts by.
         most: the largest amount by the calendar.
     """
 
     owner: str
     limit: Limit
     most: float
+    whose: _Whose = None
 
 
 class _Running(NamedTuple):
@@ -73,9 +83,10 @@ class Recount:
         self._versions = versions
         self._version = 0
         self._at_us = 0  # the last start
-        self._counts: dict[Key, PeriodCount] = {}
-        self._flights: dict[Key, FlightCount] = {}
-        self._gone: list[PeriodCount | FlightCount] = []
+        self._counts: dict[tuple[Key, _Whose], PeriodCount] = {}
+        self._flights: dict[tuple[Key, _Whose], FlightCount] = {}
+        self._told: dict[tuple[Key, bool], LimitProof] = {}  # by limit, and whether it is one by key
+        self._gone: list[LimitProof] = []
         self._chains: dict[str, Sequence[_Charged]] = {}
         self._running: dict[int, _Running] = {}
         self._ends: list[tuple[int, int]] = []
@@ -98,27 +109,29 @@ class Recount:
         self._end_until(row.started_us)
         self._start(pool, row)
         self._at_us = row.started_us
+        if self.attempts % PRUNE == 0 and pool.limits:
+            self._prune()
 
     def result(self) -> list[LimitProof]:
         """Return the results, limit by limit, those of one resource together."""
         self._end_until(1 << 62)
         found: dict[Key, LimitProof] = {}
-        for count in (*self._gone, *self._counts.values(), *self._flights.values()):
-            told, key = count.told, (count.told.resource, count.told.limit, count.told.per)
+        for told in (*self._gone, *self._told.values()):
+            key = told.resource, told.limit, told.per
             found[key] = told if key not in found else _joined(found[key], told)
         return [found[key] for key in sorted(found)]
 
     def _start(self, pool: Pool, row: Attempt) -> None:
         counts: list[PeriodCount] = []
         held: list[FlightCount] = []
-        for owner, limit, most in self._chain(pool, row.resource):
-            count: PeriodCount | FlightCount
-            if limit.per == "in_flight":
-                held.append(count := self._flight(owner, limit))
-            else:
-                counts.append(count := self._count(pool, owner, limit))
-                count.arrive(limit, most, row.started_us)
-            count.start(row.started_us, _at_start(row, limit.name), self._amount(pool, owner, limit, row.started_us))
+        for charged in (*self._chain(pool, row.resource), *_by_key(pool, row)):
+            limit, count = charged.limit, self._count(pool, charged)
+            if isinstance(count, FlightCount):
+                held.append(count)
+            elif isinstance(count, PeriodCount):
+                counts.append(count)
+                count.arrive(limit, charged.most, row.started_us)
+            count.start(row.started_us, _at_start(row, limit.name), self._amount(pool, charged, row.started_us))
         self._running[self.attempts] = _Running(row, counts, held)
         if row.ended_us:
             heapq.heappush(self._ends, (row.ended_us, self.attempts))
@@ -140,28 +153,38 @@ class Recount:
         """Take over a changed pool as its owner did: limits that remain keep their use."""
         self._version = version
         self._chains, self._amounts = {}, {}
-        there: dict[Key, Limit] = {
-            (name, limit.name, limit.per): limit for name, each in pool.resources.items() for limit in each.limits
-        }
-        self._gone += [self._flights.pop(key) for key in self._flights.keys() - there.keys()]
-        for key, count in list(self._counts.items()):
-            limit = there.get(key)
-            if limit is None or limit.counts != count.told.kind:
-                self._gone.append(self._counts.pop(key))
+        self._told = {place: told for place, told in self._told.items() if self._remains(pool, *place, told)}
+        for flight in [place for place in self._flights if (place[0], place[1] is not None) not in self._told]:
+            del self._flights[flight]
+        for place, count in list(self._counts.items()):
+            key, whose = place
+            if (key, whose is not None) not in self._told:
+                del self._counts[place]
                 continue
-            most = rules.most_of(pool, pool.resources[key[0]], limit)
+            limit = _limit(pool, key, whose)
+            assert limit is not None, "it remains"
+            most = limit.amount if whose is not None else rules.most_of(pool, pool.resources[key[0]], limit)
             count.follow(limit, _zone(pool, key[0], limit), most, self._at_us, now_us)
         for number, running in self._running.items():
             if running.row.resource in pool.resources:
                 self._running[number] = self._rebound(pool, running)
+
+    def _remains(self, pool: Pool, key: Key, is_keyed: bool, told: LimitProof) -> bool:
+        """Return whether a changed pool has a limit that counts in the same way; else its result is final."""
+        limit = _limit(pool, key, () if is_keyed else None)
+        if limit is not None and limit.counts == told.kind:
+            return True
+        self._gone.append(told)
+        return False
 
     def _rebound(self, pool: Pool, running: _Running) -> _Running:
         """Hold an attempt that runs under the limits in flight of a changed pool."""
         row = running.row
         for count in running.held:
             count.held -= _at_start(row, count.told.limit)
-        chain = self._chain(pool, row.resource)
-        held = [self._flight(owner, limit) for owner, limit, _ in chain if limit.per == "in_flight"]
+        chain = (*self._chain(pool, row.resource), *_by_key(pool, row))
+        found = [self._count(pool, each) for each in chain if each.limit.per == "in_flight"]
+        held = [each for each in found if isinstance(each, FlightCount)]
         for count in held:
             count.held += _at_start(row, count.told.limit)
         return running._replace(held=held)
@@ -175,22 +198,35 @@ class Recount:
             found = self._chains[resource] = list(_limits(pool, resource))
         return found
 
-    def _count(self, pool: Pool, owner: str, limit: Limit) -> PeriodCount:
+    def _count(self, pool: Pool, charged: _Charged) -> Count:
+        owner, limit, _, whose = charged
         key = (owner, limit.name, limit.per)
-        found = self._counts.get(key)
+        place = key, whose
+        found: Count | None = (self._flights if limit.per == "in_flight" else self._counts).get(place)
         if found is None:
-            found = self._counts[key] = count_of(key, limit, _zone(pool, owner, limit))
+            if limit.per == "in_flight":
+                found = self._flights[place] = FlightCount(key, limit)
+            else:
+                found = self._counts[place] = count_of(key, limit, _zone(pool, owner, limit))
+            found.whose = ",".join(whose or ())
+            found.told = self._told.setdefault((key, whose is not None), found.told)
         return found
 
-    def _flight(self, owner: str, limit: Limit) -> FlightCount:
-        key = (owner, limit.name, limit.per)
-        found = self._flights.get(key)
-        if found is None:
-            found = self._flights[key] = FlightCount(key, limit)
-        return found
+    def _prune(self) -> None:
+        """Drop the counts of keys that hold nothing, and that no running attempt is counted by."""
+        used = {id(count) for running in self._running.values() for count in (*running.counts, *running.held)}
+        for counts in (self._counts, self._flights):
+            idle = [
+                place
+                for place, count in counts.items()
+                if place[1] is not None and id(count) not in used and count.is_empty(self._at_us)
+            ]
+            for place in idle:
+                del counts[place]
 
-    def _amount(self, pool: Pool, owner: str, limit: Limit, now_us: int) -> float:
-        name = pool.resources[owner].calendar
+    def _amount(self, pool: Pool, charged: _Charged, now_us: int) -> float:
+        limit = charged.limit
+        name = None if charged.whose is not None else pool.resources[charged.owner].calendar
         if name is None:
             return limit.amount
         place = (name, now_us // 60_000_000)
@@ -216,10 +252,38 @@ def _limits(pool: Pool, resource: str) -> Iterable[_Charged]:
         at = pool.resources[at].parent
 
 
+def _owner(name: str, limit: KeyLimit) -> str:
+    """Return how a result names a limit by key."""
+    return f"{name} by {', '.join(limit.names)}"
+
+
+def _by_key(pool: Pool, row: Attempt) -> Iterable[_Charged]:
+    """Yield the limits by key that count an attempt, with the amount of its key."""
+    for name, limit in pool.limits.items():
+        if limit.counts_type(row.type):
+            whose = limit.key_of(row.tenant, row.keys)
+            amount = limit.amount_of(whose)
+            yield _Charged(_owner(name, limit), limit.limit(name, amount), amount, whose)
+
+
+def _limit(pool: Pool, key: Key, whose: _Whose) -> Limit | None:
+    """Return a limit in a changed pool, one by key with the amount of its key; None if it is gone."""
+    owner, name, per = key
+    if whose is None:
+        resource = pool.resources.get(owner)
+        found = () if resource is None else resource.limits
+        return next((each for each in found if (each.name, each.per) == (name, per)), None)
+    for label, limit in pool.limits.items():
+        made = limit.limit(label, limit.amount_of(whose))
+        if (_owner(label, limit), made.name, made.per) == key:
+            return made
+    return None
+
+
 def _zone(pool: Pool, resource: str, limit: Limit) -> str:
     if limit.zone is not None:
         return limit.zone
-    calendar = pool.resources[resource].calendar
+    calendar = pool.resources[resource].calendar if resource in pool.resources else None
     return "UTC" if calendar is None else pool.calendars[calendar].zone
 
 
@@ -242,4 +306,5 @@ def _joined(one: LimitProof, other: LimitProof) -> LimitProof:
         *(max(one.most_debt, other.most_debt), one.over_s + other.over_s),
         min(filter(None, (one.first_over_us, other.first_over_us)), default=0),
         other.kind,
+        high.key,
     )

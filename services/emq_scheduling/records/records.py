@@ -17,6 +17,7 @@ PAGE = 5_000
 """Most rows of one transaction."""
 
 _costs = msgspec.json.Decoder(dict[str, float]).decode
+_keys = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -26,6 +27,7 @@ class Attempt(msgspec.Struct, frozen=True):
         started_us: of the attempt; when the task ended if it never started, and `resource` is empty.
         ended_us: 0 while it runs.
         actual: units really used; None if as charged.
+        keys: by name, by which limits by key count it; None for none.
     """
 
     task: str
@@ -45,6 +47,7 @@ class Attempt(msgspec.Struct, frozen=True):
     error: str
     result: bytes
     host: str
+    keys: Mapping[str, str] | None = None
 
     @property
     def wait_s(self) -> float:
@@ -192,7 +195,7 @@ def _attempts(connection: sa.Connection, query: sa.Select[tuple[object, ...]]) -
         Attempt(
             *(r.task, r.type, r.tenant, r.resource, r.key, r.submitted_us, r.deadline_us, r.started_us, r.ended_us),
             *(r.outcome, r.attempt, r.version, costs(r.costs), costs(r.actual) if r.actual else None, r.error),
-            *(bytes(r.result), r.host),
+            *(bytes(r.result), r.host, _keys(text) if (text := r._mapping["keys"]) else None),
         )
         for r in connection.execute(query)
     ]

@@ -59,7 +59,7 @@ class PoolState(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         at: seconds since the epoch.
         waiting: tasks that have not started, by type, in the store and on the host.
-        arrivals: tasks submitted in a second, by type; measured.
+        arrivals: tasks submitted in a second, by type; measured, without those of `held`.
         running: tasks, by resource.
         started: tasks started in the last whole second, by resource.
         closed: why a resource starts nothing, by resource; without those that are open.
@@ -67,6 +67,7 @@ class PoolState(msgspec.Struct, frozen=True, omit_defaults=True):
         durations: seconds that a task takes, by type; measured.
         used: units used in the present period by `limit_key`, by resource.
         costs: what is known of the tasks' costs, by type and limit.
+        held: those of the waiting tasks that wait for room under a limit by key, by type; forecasts leave them out.
     """
 
     at: float
@@ -79,6 +80,7 @@ class PoolState(msgspec.Struct, frozen=True, omit_defaults=True):
     durations: dict[str, float] = {}
     used: dict[str, dict[str, float]] = {}
     costs: dict[str, dict[str, TypeCost]] = {}
+    held: dict[str, int] = {}
 
 
 class Waits(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -117,6 +119,23 @@ class LimitView(msgspec.Struct, frozen=True, omit_defaults=True):
     used: float = 0.0
     kind: str = ""
     burst: float | None = None
+
+
+class KeyLimitView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One limit by tenant or by key now.
+
+    Attributes:
+        keys: that count now: tasks of theirs run, or started within the period.
+        held: keys for whose room tasks wait.
+        waiting: these tasks, of those that the host has read.
+        most: some of these keys, as in `KeyLimit.amounts`, with the number of their tasks that wait; those with the
+            most first.
+    """
+
+    keys: int = 0
+    held: int = 0
+    waiting: int = 0
+    most: dict[str, int] = {}
 
 
 class ResourceView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,6 +192,7 @@ class TypeView(msgspec.Struct, frozen=True, omit_defaults=True):
         done, dead, expired, cancelled: tasks that ended, since the host took the pool over.
         tenants: waiting tasks of the tenants with the most of them, by name; empty for a type without tenants.
         costs: by limit; without those of which nothing but the pool's own costs is known.
+        held: those of the waiting tasks that wait for room under a limit by key.
     """
 
     waiting: int = 0
@@ -185,6 +205,7 @@ class TypeView(msgspec.Struct, frozen=True, omit_defaults=True):
     cancelled: int = 0
     tenants: dict[str, int] = {}
     costs: dict[str, CostView] = {}
+    held: int = 0
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -195,6 +216,7 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
         host: name of the owner.
         since: seconds since the epoch; when the host took the pool over.
         resources, types: by name.
+        limits: those by tenant and by key, by name.
     """
 
     pool: str
@@ -204,6 +226,7 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     since: float = 0.0
     resources: dict[str, ResourceView] = {}
     types: dict[str, TypeView] = {}
+    limits: dict[str, KeyLimitView] = {}
 
     @property
     def at(self) -> float:

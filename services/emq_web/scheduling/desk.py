@@ -229,7 +229,7 @@ class PoolDesk:
 def differences(before: Pool, after: Pool) -> dict[str, Any]:
     """Return the differences by table and name: the new values, None for a removed entry."""
     found: dict[str, Any] = {} if before.zone == after.zone else {"zone": after.zone}
-    for table in ("resources", "types", "calendars", "tenants"):
+    for table in ("resources", "types", "calendars", "tenants", "limits"):
         old, new = getattr(before, table), getattr(after, table)
         names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
         if names:

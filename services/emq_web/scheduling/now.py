@@ -26,7 +26,14 @@ MOST_CHANGES = 50
 MOST_TASKS = 1_000_000_000
 
 
-for _kind in (answers.LimitNow, answers.ResourceNow, answers.WaitsNow, answers.CostNow, answers.TypeNow):
+for _kind in (
+    answers.LimitNow,
+    answers.ResourceNow,
+    answers.WaitsNow,
+    answers.CostNow,
+    answers.TypeNow,
+    answers.KeyLimitNow,
+):
     models.answer(_kind)
 
 
@@ -72,6 +79,7 @@ def _snapshot(pool: Pool, found: Snapshot | None, now: float) -> answers.Snapsho
         types={
             name: forms.shown(answers.TypeNow, view, arrivals_per_s=arrivals.get(name)) for name, view in types.items()
         },
+        limits={} if found is None else {name: forms.shown(answers.KeyLimitNow, v) for name, v in found.limits.items()},
     )
 
 

@@ -1,4 +1,4 @@
-"""`/v1/pools/{pool}/resources`, `types`, `calendars`, `tenants`: live changes of one entry, by name.
+"""`/v1/pools/{pool}/resources`, `types`, `calendars`, `tenants`, `limits`: live changes of one entry, by name.
 
 A change of an entry is a change of its pool: the answer shows the pool's new version.
 """
@@ -15,7 +15,7 @@ from emq.runtime import errors
 from emq.runtime.inputs import shown as in_text
 from emq_clients.pools import answers
 from emq_push.merging import merged
-from emq_scheduling.model import Calendar, Pool, Resource, TaskType, Tenant
+from emq_scheduling.model import Calendar, KeyLimit, Pool, Resource, TaskType, Tenant
 from emq_scheduling.pools import documents
 from emq_web import models, versions
 from emq_web.problems import Problem
@@ -85,7 +85,10 @@ class Table:
             "calendars": lambda each: each.calendar == name,
         }
         used = uses.get(self.field)
-        return [] if used is None else [key for key, each in pool.resources.items() if used(each)]
+        found = [] if used is None else [key for key, each in pool.resources.items() if used(each)]
+        if self.field == "types":
+            found += [f"limit {key}" for key, each in pool.limits.items() if name in each.types]
+        return found
 
 
 RESOURCES = Table("resources", "resource", Resource)
@@ -94,6 +97,7 @@ TABLES = (
     Table("types", "type", TaskType),
     Table("calendars", "calendar", Calendar),
     Table("tenants", "tenant", Tenant),
+    Table("limits", "limit", KeyLimit),
 )
 
 

@@ -17,6 +17,7 @@ from emq_clients.requests import Page
 from emq_push.records import cursors
 from emq_push.records.endpoints import END
 from emq_push.service.incoming import MOST, Id, Key
+from emq_scheduling import given
 from emq_scheduling.pools import values
 from emq_scheduling.records import ends
 from emq_scheduling.records.records import Attempt, TaskStatus
@@ -55,6 +56,7 @@ class TaskBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         costs: units by limit name that it is charged at its start, instead of those of its type.
         keep: let tasks of the key keep to one resource while that has room soon.
         reply_to: a topic to which the result is published.
+        keys: values by name, by which the pool's limits by key count it.
     """
 
     type: Annotated[str, Meta(min_length=1, max_length=values.MAX_NAME_BYTES)]
@@ -67,6 +69,7 @@ class TaskBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     costs: Annotated[dict[Label, Units], Meta(max_length=20)] | None = None
     keep: bool = False
     reply_to: Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x20\x7f]+" + END)] | None = None
+    keys: Annotated[dict[Label, Label], Meta(max_length=given.MAX_KEYS)] | None = None
 
     def submission(self) -> Submission:
         """Return the task to submit."""

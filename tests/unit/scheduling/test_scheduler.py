@@ -233,7 +233,7 @@ async def test_a_task_that_cannot_be_checked_keeps_no_other_task_and_no_unit(not
             scheduler.sweep()
         for _ in range(3):
             bench.clock.advance(1.0)
-            scheduler.sweep() if notices == "sweep" else scheduler._soon()
+            scheduler.sweep() if notices == "sweep" else scheduler.soon()
             await rest()
         bad, good = await asyncio.wait_for(outcomes, 1)
         assert isinstance(bad, KeyError)

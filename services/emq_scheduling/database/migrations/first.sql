@@ -49,6 +49,7 @@ CREATE TABLE emq_scheduling_tasks (
     result BLOB NOT NULL,  -- SQLite
     result BYTEA NOT NULL,  -- PostgreSQL
     host TEXT NOT NULL,
+    keys TEXT NOT NULL,
     PRIMARY KEY (environment, pool, started_us, task, attempt, resource)
 ) WITHOUT ROWID;  -- SQLite
 );  -- PostgreSQL
