@@ -37,6 +37,9 @@ RESERVE_S = 3.0
 LARGEST = 2.0
 """Number of the largest tasks that fit into a reserve."""
 
+LEAST_S = 1.0
+"""Shortest time in which a rate is measured: a save that comes soon after another one sees bursts."""
+
 FADE_S = 10.0
 """Time in which a former rate counts half."""
 
@@ -264,7 +267,7 @@ class Usage:
         course, amount = reserve.course, account.meters[key].amount
         passed_s = now - course.planned_at
         if 0 < passed_s < math.inf:
-            course.rate = max(reserve.charged / passed_s, course.rate * math.exp2(-passed_s / FADE_S))
+            course.rate = max(reserve.charged / max(passed_s, LEAST_S), course.rate * math.exp2(-passed_s / FADE_S))
         usual = amount / PERIODS_S[key[1]]
         largest = max(reserve.largest, reserve.asked, 1.0)
         chunk = max(RESERVE_S * max(course.rate, usual), LARGEST * largest)
