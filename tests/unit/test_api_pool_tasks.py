@@ -78,6 +78,29 @@ async def test_a_task_is_submitted_done_and_shows_its_result() -> None:
                 await asyncio.sleep(0.1)
 
 
+async def test_keys_of_a_task_reach_its_performer_its_attempts_and_the_snapshot() -> None:
+    async with performing() as (api, done):
+        limit = {"by": ["account", "tenant"], "amount": 2, "per": "hour", "types": ["notification"]}
+        await api("PUT", f"{SMS}/limits/few", limit, status=201)
+        async with asyncio.timeout(20):
+            while (refused := await api.raw("POST", TASKS, HELLO)).status_code == 202:
+                await asyncio.sleep(0.1)  # until this process knows the limit
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+        assert "counts by 'account'" in refused.json()["detail"]
+        for number in range(4):
+            await api("POST", TASKS, {**HELLO, "id": f"k{number}", "keys": {"account": "a7"}}, status=202)
+        found = await ended(api, "k1")
+        assert found["attempts"][0]["keys"] == {"account": "a7"}
+        async with asyncio.timeout(20):
+            while "a7," not in (now := await api("GET", f"{SMS}/snapshot"))["limits"].get("few", {}).get("most", {}):
+                await asyncio.sleep(0.1)
+        assert now["limits"]["few"]["most"]["a7,"] == 2
+        assert now["types"]["notification"]["held"] >= 2
+        assert [task.keys for task in done if task.id[0] == "k"] == [{"account": "a7"}] * 2
+        await api("PATCH", f"{SMS}/limits/few", {"amounts": {"a7,": 4}})
+        assert (await ended(api, "k3"))["state"] == "done"
+
+
 async def test_a_waiting_task_is_cancelled() -> None:
     async with performing() as (api, done):
         for name in ("north 1", "north 2", "south"):

@@ -210,6 +210,7 @@ async def test_a_pool_with_waiting_tasks_is_deleted_by_force_only(api: Api) -> N
         ("types/voice", {"priority": 3}, {"share": 0.25}),
         ("calendars/night", {"zone": "UTC", "hours": [{"start": "22:00", "end": "06:00"}]}, {"zone": "Europe/Paris"}),
         ("tenants/bank", {"weight": 2}, {"weight": 5}),
+        ("limits/each", {"by": "tenant", "amount": 5.0, "per": "in_flight"}, {"amounts": {"bank": 9.0}}),
     ],
 )
 async def test_each_kind_of_entry_is_made_changed_shown_and_deleted(
@@ -236,6 +237,9 @@ async def test_what_others_need_is_not_deleted(api: Api) -> None:
     problem = await api("DELETE", f"{SMS}/resources/north", status=409)
     assert (problem["code"], "north 1, north 2" in problem["detail"]) == ("in_use", True)
     assert "north 1, north 2, south" in (await api("DELETE", f"{SMS}/types/marketing", status=409))["detail"]
+    each = {"by": "tenant", "amount": 5, "per": "in_flight", "types": ["verification"]}
+    await api("PUT", f"{SMS}/limits/each", each, status=201)
+    assert "limit each" in (await api("DELETE", f"{SMS}/types/verification", status=409))["detail"]
 
 
 async def test_who_deletes_the_last_resource_of_a_type_is_told_what_waits(api: Api) -> None:

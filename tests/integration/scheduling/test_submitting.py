@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ from emq.runtime import errors
 from emq_scheduling import submitting, topics
 from emq_scheduling.forecast import pacing
 from emq_scheduling.hosting.attempts import Run
-from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
+from emq_scheduling.model import Calendar, Hours, KeyLimit, Limit, Pool, Resource, TaskType
 from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeCost, TypeView
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.scheduling import Scheduling
@@ -53,6 +54,8 @@ WRONG: list[dict[str, object]] = [
     *({"tenant": value} for value in (5, None, ["a"], "a/b", "\ud800", "x" * 47)),
     *({"zone": value} for value in ("No/Where", "../../etc/passwd", 5, "\0", "Europe", "x" * 10_000)),
     *({"reply_to": value} for value in (5, "a b", "\0", "x" * 1_000, "nowhere")),
+    *({"keys": value} for value in (5, ["a"], {1: "a"}, {"a": 1}, {"": "a"}, {"a": ""}, {"a": "x" * 101})),
+    *({"keys": value} for value in ({"tenant": "a"}, {"a": "\x1f"}, {f"k{number}": "v" for number in range(11)})),
     *({"id": value} for value in (5, "", "\0", "\ud800", "x" * 1_000)),
     *({"type": value} for value in (5, None, ["t"])),
 ]
@@ -294,3 +297,27 @@ async def test_a_host_begins_with_the_costs_that_the_former_one_knew_of_this_ver
         now = await told()
         assert now is not None
         assert ("t" in now.state.costs) == is_kept
+
+
+async def test_a_task_needs_the_keys_of_the_limits_that_count_it(scheduling: Scheduling) -> None:
+    limits = {
+        "rate": KeyLimit(
+            ("account", "tenant"), 5, "minute", units="tokens", amounts={"a7,": 9, "off,": 0}, types=("t",)
+        )
+    }
+    await scheduling.pools.change("p", lambda found: msgspec.structs.replace(found, limits=limits))
+    await asyncio.sleep(REFRESH_S + 0.1)
+    await scheduling.submit("p", "h", b"")
+    with contextlib.suppress(errors.EMQError):
+        await scheduling.submit("p", "t", b"")  # reads the changed pool
+    await asyncio.sleep(0.5)
+    with pytest.raises(
+        errors.InvalidMessage, match="limit 'rate' of pool 'p' counts by 'account', which the task lacks"
+    ):
+        await scheduling.submit("p", "t", b"")
+    await scheduling.submit("p", "t", b"", keys={"account": "a7", "model": "not asked for"})
+    await scheduling.submit("p", "t", b"", keys={"account": "a7"}, costs={"tokens": 9})
+    await scheduling.submit("p", "t", b"", keys={"account": "off"}, costs={"tokens": 90})
+    with pytest.raises(errors.TaskRefused, match="costs tokens=6 are above 5, the most that limit 'rate' allows") as no:
+        await scheduling.submit("p", "t", b"", keys={"account": "a8"}, costs={"tokens": 6})
+    assert no.value.code == "cost_above_limit"

@@ -12,7 +12,16 @@ from emq.database import Database
 from emq_cli import exit_codes
 from emq_scheduling.records.cancels import Cancels
 from emq_scheduling.records.ends import End, EndLog
-from emq_scheduling.records.snapshot import CostView, LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
+from emq_scheduling.records.snapshot import (
+    CostView,
+    KeyLimitView,
+    LimitView,
+    PoolState,
+    ResourceView,
+    Snapshot,
+    TypeView,
+    Waits,
+)
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submitting import Receipt
@@ -171,6 +180,30 @@ def test_the_kind_of_a_limit_is_set_shown_and_proved(emq: Shell) -> None:
     assert "requests/minute (bucket)" in emq("scheduling verify sms")
     [proof] = [each for each in emq.json("scheduling verify sms")["limits"] if each["per"] == "minute"]
     assert (proof["kind"], proof["amount"], proof["starts"]) == ("bucket", 50, 9)
+
+
+def test_limits_by_key_are_set_shown_used_and_proved(emq: Shell) -> None:
+    text = emq("scheduling export sms") + '\n[limits.each]\nby = ["tenant", "model"]\namount = 3\nper = "minute"\n'
+    Path("sms.toml").write_text(text)
+    emq("scheduling import sms.toml")
+    emq("scheduling set sms limit each", "amounts.acme,large=5")
+    shown = " ".join(emq("scheduling show sms").split())
+    assert "each tenant, model each 3 a minute 1" in shown
+    assert "lacks; submit it with keys such as model" in emq.refused("scheduling submit sms code hi")
+    emq("scheduling submit sms code hi --tenant acme --by model=large")
+    assert "is not NAME=VALUE" in emq.refused("scheduling submit sms code hi --by model")
+    base = 1_700_000_000_000_000
+    in_database(*(attempt(f"t{i}", base + i * 1_000_000, version=3, keys={"model": "m"}) for i in range(4)))
+    text = emq("scheduling verify sms", code=exit_codes.FAILED)
+    assert "each by tenant, model: ,m" in text
+    [proof] = [each for each in emq.json("scheduling verify sms", code=exit_codes.FAILED)["limits"] if each["key"]]
+    assert (proof["peak"], proof["amount"], proof["over_s"]) == (4, 3, 1)
+    in_database(
+        Snapshot(
+            *("sms", 3, "host-1", PoolState(time.time())), limits={"each": KeyLimitView(2, 1, 9, {"acme,large": 9})}
+        )
+    )
+    assert "2 1 9 acme,large 9" in " ".join(emq("scheduling show sms").split())
 
 
 def test_a_task_that_ended_twice_fails_the_proof_and_a_start_that_nobody_can_judge_leaves_it_open(emq: Shell) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from emq.runtime import errors
-from emq_scheduling.model import Limit, Pool, Resource, TaskType, Tenant
+from emq_scheduling.model import KeyLimit, Limit, Pool, Resource, TaskType, Tenant
 from emq_scheduling.pools import editing
 
 POOL = Pool(
@@ -88,3 +90,20 @@ def test_what_cannot_be_read_is_told_with_what_would_be_right(what: Any, name: s
     with pytest.raises(errors.InvalidPool) as caught:
         editing.changed(POOL, what, name, [pair])
     assert text in str(caught.value)
+
+
+def test_a_limit_by_key_and_its_exceptions_are_changed() -> None:
+    pool = msgspec.structs.replace(POOL, limits={"each": KeyLimit("tenant", 5, "in_flight", amounts={"b": 2})})
+    pairs = ("amount=7", "amounts.acme=20", "amounts.b=none", "by=tenant,model", "types=code")
+    changed = editing.changed(pool, "limit", "each", pairs).limits["each"]
+    assert changed == KeyLimit(("tenant", "model"), 7, "in_flight", amounts={"acme": 20}, types=("code",))
+    assert editing.changed(pool, "limit", "each", ["by=account"]).limits["each"].by == "account"
+    for pair, text in (
+        ("amounts=3", "write amounts.KEY=AMOUNT"),
+        ("amounts.acme=many", "amounts.acme='many' does not fit"),
+        ("per=week", "per='week' does not fit"),
+    ):
+        with pytest.raises(errors.InvalidPool, match=re.escape(text)):
+            editing.changed(pool, "limit", "each", [pair])
+    with pytest.raises(errors.InvalidPool, match="has no limit 'other'; it has each"):
+        editing.changed(pool, "limit", "other", ["amount=1"])

@@ -222,3 +222,43 @@ def test_a_type_that_cannot_be_done_in_its_time_is_odd() -> None:
     types = {"code": TaskType(longest_wait_s=0.5), "call": TaskType(longest_wait_s=2.0, duration_s=2.0)}
     [line] = rules.warnings(Pool("p", resources={"r": resource}, types=types))
     assert line.startswith("type 'code': longest_wait_s 0.5 is below duration_s 1, so each task is refused")
+
+
+EACH = {"by": "tenant", "amount": 5, "per": "in_flight"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        ({"by": []}, "by has 0 names; give tenant, or up to 4 names of keys"),
+        ({"by": ["a", "b", "c", "d", "e"]}, "by has 5 names"),
+        ({"by": ["a", "a"]}, "by names 'a' twice; keep one"),
+        ({"by": ""}, "by '' has 0 bytes"),
+        ({"amount": -1}, "amount of 'each' per in flight -1 must be 0 or more"),
+        ({"kind": "rolling"}, "kind 'rolling' is for limits by time"),
+        ({"types": ["nope"]}, "types: type 'nope' is not known"),
+        ({"amounts": {"acme": -2}}, "amount of 'acme' -2 must be 0 or more"),
+        ({"by": ["tenant", "model"], "amounts": {"acme": 2}}, "'acme' is not a key; give the values of tenant, model"),
+        (
+            {"units": "requests", "amounts": {"acme": 2.5}},
+            "costs 3 of 'requests', but limit 'each' allows no more than",
+        ),
+        ({"more": 1}, "there is no key 'more'"),
+    ],
+)
+def test_a_wrong_limit_by_key_is_named_with_the_remedy(limit: dict[str, Any], text: str) -> None:
+    with pytest.raises(errors.InvalidPool) as caught:
+        documents.converted(pool(limits={"each": EACH | limit}))
+    assert text in str(caught.value)
+    assert "limit 'each'" in str(caught.value) or "acme-1" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pool_with_limits_by_key_comes_back_from_its_file() -> None:
+    limits = {"each": EACH | {"amounts": {"acme": 20, "none": 0}}, "rate": EACH | {"by": ["tenant", "model"]}}
+    made = documents.converted(pool(limits=limits))
+    for fmt in ("toml", "json"):
+        assert documents.load(documents.dump(made, fmt), fmt) == made
+    assert made.costs("marketing", "acme-1") == {"requests": 3, "each": 1, "rate": 1}
+    with pytest.raises(errors.InvalidPool, match="21 limits by key are too many; give at most 20"):
+        documents.converted(pool(limits={f"l{number}": EACH for number in range(21)}))
