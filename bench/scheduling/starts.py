@@ -24,7 +24,7 @@ from emq_scheduling.choice.keeping import Keeping
 from emq_scheduling.choice.matching import Matching
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.limits.accounts import Accounts, Charge
-from emq_scheduling.model import Costs, Limit, Period, Pool, Resource, TaskType, Tenant
+from emq_scheduling.model import Costs, KeyLimit, Limit, Period, Pool, Resource, TaskType, Tenant
 from emq_scheduling.tasks import Task
 
 SIZES = (100, 1_000, 10_000)
@@ -44,6 +44,17 @@ MOST_S = 4.0
 """Seconds of CPU after which a case gets no more rounds."""
 
 BEGIN = 1e9
+
+KEYS = 10_000
+"""Tenants of the cases with limits by key."""
+
+BY_KEY: dict[str, dict[str, KeyLimit]] = {
+    "none": {},
+    "room": {"each": KeyLimit("tenant", 5, "in_flight")},
+    "room_by_the_minute": {"each": KeyLimit("tenant", 5, "in_flight"), "rate": KeyLimit("tenant", 600, "minute")},
+    "full": {"each": KeyLimit("tenant", 1, "in_flight")},
+}
+"""Limits by key: none, those with room for what the resource allows, and one that is itself the scarce limit."""
 
 
 class Case(NamedTuple):
@@ -93,22 +104,29 @@ def pool_of(case: Case) -> Pool:
     return Pool("bench", resources=resources, types=kinds, tenants={f"c{n}": Tenant(1.0 + n) for n in range(TENANTS)})
 
 
+def pool_of_keys(name: str) -> Pool:
+    """Return a pool with limits by key."""
+    amount = STARTS * DURATION_S if name != "full" else 1e6
+    taker = Resource(limits=(Limit("requests", amount, "in_flight"),), takes={"t": {}}, adapts=False)
+    return Pool("bench", resources={"r": taker}, types={"t": TaskType(duration_s=DURATION_S)}, limits=BY_KEY[name])
+
+
 class Load:
     """A pool under a backlog of all its types and tenants, on a virtual clock."""
 
-    def __init__(self, case: Case) -> None:
-        self.pool = pool_of(case)
+    def __init__(self, pool: Pool, tenants: int) -> None:
+        self.pool = pool
         self.now = BEGIN
         self.accounts = Accounts(self.pool, self.now)
         self.keeping = Keeping(self.pool, self.accounts, self.now)
         self.matching = Matching(self.pool, self.keeping)
-        self._ends: list[tuple[float, int, str, Charge]] = []
+        self._ends: list[tuple[float, int, Charge]] = []
         self._ids = itertools.count()
         self._random = random.Random(1)
-        lines = len(self.pool.types) * case.tenants
+        lines = len(self.pool.types) * tenants
         for _ in range(max(2, min(500, 1_000 // lines))):
             for kind in self.pool.types:
-                for number in range(case.tenants):
+                for number in range(tenants):
                     self._add(kind, f"c{number}")
 
     def run(self, seconds: float) -> int:
@@ -121,7 +139,7 @@ class Load:
                 task = start.waiting.task
                 self._add(task.type, task.tenant)
                 ends_at = self.now + DURATION_S * self._random.uniform(0.5, 1.5)
-                heapq.heappush(self._ends, (ends_at, next(self._ids), start.resource, start.charge))
+                heapq.heappush(self._ends, (ends_at, next(self._ids), start.charge))
             if len(starts) < AT_ONCE:
                 self._go_on()
         return count
@@ -141,14 +159,13 @@ class Load:
         at = min(self.matching.next_at(self.now), self._ends[0][0] if self._ends else math.inf)
         self.now = max(self.now + 1e-6, at)
         while self._ends and self._ends[0][0] <= self.now:
-            _, _, resource, charge = heapq.heappop(self._ends)
+            _, _, charge = heapq.heappop(self._ends)
             charge.end(self.now)
-            self.matching.lineups.freed(resource, is_refund=False)
+            self.matching.freed(charge, self.now, is_refund=False)
 
 
-def start_us(case: Case) -> float:
+def start_us(load: Load) -> float:
     """Return the microseconds of CPU for a start: the median of several seconds on the virtual clock."""
-    load = Load(case)
     load.run(1.0)
     gc.collect()
     found: list[float] = []
@@ -193,7 +210,7 @@ def change_ms(case: Case) -> dict[str, float]:
 
     Each version of the pool is a new object with nothing of the one before, as if read from the database.
     """
-    load = Load(case)
+    load = Load(pool_of(case), case.tenants)
     load.run(1.5)
     found = {}
     for name, change in changes(load.pool).items():
@@ -210,16 +227,21 @@ def change_ms(case: Case) -> dict[str, float]:
     return found
 
 
-async def run(stage: Stage, *, sizes: tuple[int, ...] = SIZES) -> dict[str, Any]:
+async def run(stage: Stage, *, sizes: tuple[int, ...] = SIZES, keys: int = KEYS) -> dict[str, Any]:
     told: dict[Case, float] = {}
     for case in cases(sizes):
-        told[case] = start_us(case)
+        told[case] = start_us(Load(pool_of(case), case.tenants))
         stage.say(f"{case.name}: {told[case]:.0f} us")
+    by_key = {}
+    for name in BY_KEY:
+        by_key[name] = start_us(Load(pool_of_keys(name), keys))
+        stage.say(f"limits by key, {keys} tenants, {name}: {by_key[name]:.0f} us")
     largest = Case(max(sizes), 4, "root", "second", "each", TENANTS)
     changed = change_ms(largest)
     worst = {size: max(us for case, us in told.items() if case.resources == size) for size in sizes}
     return {
         **{f"start_us_{size}": us for size, us in worst.items()},
+        **{f"start_us_by_key_{name}": us for name, us in by_key.items()},
         "change_ms": max(changed.values()),
         **{f"change_{name}_ms": ms for name, ms in changed.items()},
         "start_us": [{**case._asdict(), "us": us} for case, us in told.items()],

@@ -116,6 +116,7 @@ class Bays:
         self.returned: list[Waiting] = []
 
     def __len__(self) -> int:
+        """Return how many keys have tasks that wait here."""
         return len(self._bays)
 
     def joins(self, waiting: Waiting, usual: Costs) -> bool:

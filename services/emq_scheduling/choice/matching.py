@@ -228,7 +228,10 @@ class Matching:
         """Return when to call `run` again if nothing happens meanwhile; infinity for never."""
         if not self.window.count:
             return math.inf
-        times = [self.lineups.next_at(), self.bays.next_at()]
+        if self.bays.returned:
+            return now
+        times = [self.lineups.next_at()]
+        times += [self.bays.next_at()] if self.bays else []
         times += [self._patient[0][0]] if self._patient else []
         raise_at = self.window.next_raise()
         times += [raise_at] if raise_at is not None else []
@@ -258,8 +261,10 @@ class Matching:
             for at in [at for waiting in self._left for at in waiting.ids]:
                 self.bays.look(at, now)
             self._left.clear()
-        self.bays.wake(now)
-        self._take_back()
+        if self.bays:
+            self.bays.wake(now)
+        if self.bays.returned:
+            self._take_back()
 
     def _take_back(self) -> float:
         """Let resources find the tasks that came back from bays; return the most urgent level of these."""

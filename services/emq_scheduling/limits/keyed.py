@@ -308,8 +308,7 @@ class KeyedAccounts:
 
     def saved(self, name: str) -> None:
         """The use of an account and its reserve are in the database, so that tasks of the key may start."""
-        if self.has(name):
-            account = self.account(name)
+        if self.has(name) and (account := self.account(name)).holds:
             self.roomy[account] = None
 
     def unsaved(self, name: str) -> None:

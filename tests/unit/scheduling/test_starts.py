@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from bench.scheduling import starts
+from emq_scheduling.choice.bays import Bays
 from emq_scheduling.choice.keeping import Keeping
 from emq_scheduling.limits.account import Account
 from emq_scheduling.limits.accounts import Accounts
@@ -41,7 +42,8 @@ def test_a_start_looks_at_no_more_resources_below_a_scarce_parent_when_there_are
     looks = counted(monkeypatch, Keeping, "fits")
     each = {}
     for size in (40, 400):
-        load = starts.Load(starts.Case(size, 4, scarce, per, types, 2))  # type: ignore[arg-type]
+        case = starts.Case(size, 4, scarce, per, types, 2)  # type: ignore[arg-type]
+        load = starts.Load(starts.pool_of(case), case.tenants)
         load.run(0.5)
         looks.clear()
         count = load.run(0.5)
@@ -52,7 +54,7 @@ def test_a_start_looks_at_no_more_resources_below_a_scarce_parent_when_there_are
 
 
 def test_a_change_follows_only_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    load = starts.Load(starts.Case(300, 4, "root", "second", "each", 2))
+    load = starts.Load(starts.pool_of(starts.Case(300, 4, "root", "second", "each", 2)), 2)
     load.run(0.5)
     looks, follows = counted(monkeypatch, Keeping, "fits"), counted(monkeypatch, Account, "follow")
     for name, change in starts.changes(load.pool).items():
@@ -125,3 +127,20 @@ def test_names_that_are_used_once_leave_nothing_once_their_use_counts_no_more() 
     back = msgspec.structs.replace(pool(49), resources={**pool(49).resources, **pool(48).resources})
     accounts.follow(back, NOW + 49)
     assert accounts.used(NOW + 49)["r48"]["requests/second"] == 1
+
+
+@pytest.mark.parametrize("limits", ["room", "full"])
+def test_a_start_looks_at_no_more_tasks_when_more_keys_have_no_room(
+    monkeypatch: pytest.MonkeyPatch, limits: str
+) -> None:
+    looks = counted(monkeypatch, Bays, "holds_back")
+    each = {}
+    for keys in (50, 500):
+        load = starts.Load(starts.pool_of_keys(limits), keys)
+        load.run(0.5)
+        looks.clear()
+        count = load.run(0.5)
+        assert count > 100
+        each[keys] = looks["holds_back"] / count
+    assert each[50] < 2.5
+    assert each[500] < 2.5
