@@ -63,7 +63,7 @@ async def added(board: Board, page: Page, url: str, name: str = "Orders", **more
 
 async def test_a_tenant_adds_an_endpoint_sees_why_it_fails_and_mends_it(board: Board, receiver: HttpReceiver) -> None:
     page = await board.signed_in(await board.key("manage", "acme"))
-    secret = await added(board, page, receiver.url("/broken"), Headers="X-Shop: 17")
+    secret = await added(board, page, receiver.url("/broken"), Headers="X-Shop: 17\nX-Former: 1")
     assert secret.startswith("whsec_")
     await shoot(page, "portal-secret")
     await page.get_by_role("link", name="To the endpoint").click()
@@ -92,12 +92,14 @@ async def test_a_tenant_adds_an_endpoint_sees_why_it_fails_and_mends_it(board: B
     assert await page.get_by_label("Headers").input_value() == "", "values are not shown again"
     await until(page, "#headers-hint", "X-Shop")
     await page.get_by_label("URL").fill(receiver.url("/mended"))
+    await page.get_by_label("Headers").fill("X-Former:\nX-New: 18")
     await page.get_by_role("button", name="Save").click()
     await until(page, ".done", "is changed")
     await page.get_by_role("button", name="Send an example").click()
     await waiting.until(lambda: any(request.path == "/mended" for request in receiver.requests))
     last = next(request for request in receiver.requests if request.path == "/mended")
-    assert last.headers["x-shop"] == "17", "an empty field leaves the headers"
+    headers = {name: value for name, value in last.headers.items() if name.startswith("x-")}
+    assert headers == {"x-shop": "17", "x-new": "18"}, "a line changes its own header"
     Webhook(secret).verify(last.body, last.headers)
     await until_shown(page, "#attempts-table", "200")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from msgspec import UNSET
+
 from emq_push.endpoint import DEFAULT_TIMEOUT_S
 from emq_push.records.endpoints import Endpoint
 from emq_push.service.refusals import Invalid
@@ -19,7 +21,7 @@ class Typed(NamedTuple):
     Attributes:
         event_types: with spaces or line ends between.
         qps: empty for as many as the tenant has.
-        headers: a line `Name: value` each. Of an endpoint that is there, empty to leave them as they are.
+        headers: a line `Name: value` each; `Name:` removes one. Those that no line names stay as they are.
     """
 
     url: str = ""
@@ -51,7 +53,7 @@ def fields_of(given: Typed, own_rate: float, headers: Sequence[str]) -> list[Fie
     """
     types_hint = "With spaces between; order.* for all below order, * for all."
     rate_hint = f"Most deliveries started in a second; empty for your own rate of {number(own_rate)}."
-    there = f"It has {', '.join(headers)}; what you write replaces them, empty leaves them."
+    there = f"It has {', '.join(headers)}. Name: without a value removes one; those that no line names stay."
     headers_hint = f"A line each: Name: value. {there if headers else 'No page shows the values again.'}"
     return [
         Field("url", "URL", given.url, "url", required=True),
@@ -76,15 +78,15 @@ def settings_of(given: Typed) -> dict[str, Any]:
 
 def headers_of(given: Typed) -> TopicFields:
     """Return the headers in a form, if it has any. Raises `Invalid`: a line is none."""
-    found: dict[str, str] = {}
+    found: dict[str, str | None] = {}
     for place, line in enumerate(given.headers.splitlines(), 1):
         name, colon, value = line.partition(":")
         if not line.strip():
             continue
         if not colon or not name.strip():
             raise Invalid("invalid_request", f"Line {place} of the headers is not like: Name: value")
-        found[name.strip()] = value.strip()
-    return TopicFields(headers=found or None)
+        found[name.strip()] = value.strip() or None
+    return TopicFields(headers=found or UNSET)
 
 
 def _number(what: str, text: str) -> float:
