@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ async def app(request: pytest.FixtureRequest, tmp_path: Path, names: str) -> Asy
 
 
 async def test_withdrawn_messages_use_up_no_quota_and_never_start(app: emq.App, names: str) -> None:
-    number, begun = 2_000, list[bytes]()
+    number, begun = 400, list[bytes]()  # at the topic's rate, these would take 250 s
     told: list[bytes] = []
     await app.create_topic(names, qps=2)
 
@@ -37,10 +36,8 @@ async def test_withdrawn_messages_use_up_no_quota_and_never_start(app: emq.App, 
     await app.publish_many(names, [b"not wanted"] * 100, delay_ms=100)
     await app.publish(names, b"wanted", key="k")
     await app.publish(names, b"wanted later", delay_ms=200)
-    started = time.monotonic()
     async with app.running():
         await until(lambda: len(begun) == 2, 30)
-    assert time.monotonic() - started < 15
     assert sorted(begun) == [b"wanted", b"wanted later"]
     assert len(told) == number + 102
     async with app.running():  # they are gone for good, from queue and lane
