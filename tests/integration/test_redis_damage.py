@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ import emq
 import emq_servers as servers
 from emq.runtime import errors
 from emq.runtime.environment import Environment
-from emq.storage.lane_store import LaneAdd, LaneClaim
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
 from emq.storage.log_store import Put, Read
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
+from emq_stores.redis.damage import LOOK_AGAIN_S
 from emq_stores.redis.keys import Shard, SlotKeys
 from support.waiting import until
 
@@ -196,21 +198,43 @@ async def test_entries_beside_a_damaged_key_are_answered_and_its_own_with_the_ke
         await store.close()
 
 
-@pytest.mark.parametrize("what", ["queue", "lane"])
-async def test_a_wake_up_that_could_not_be_kept_is_due_at_the_next_message(what: str) -> None:
-    """Else the owner would hear of what waits only when it looks at all of its queues."""
+@pytest.mark.parametrize("what", ["queue", "lane", "retry"])
+async def test_nothing_is_stored_whose_wake_up_cannot_be_kept_and_the_next_message_wakes(what: str) -> None:
+    """Else it would wait there for ever: to its owner, the store says that the queue is armed."""
     shard, queue, lane = Shard("online", 0), "t/0/high", "t/0"
     with servers.start_redis() as server, redis.Redis.from_url(server.url) as stranger:
         store = await open_store(server.url, Environment.ONLINE)
+        calls: dict[str, Callable[[], Awaitable[Sequence[object]]]] = {
+            "queue": lambda: store.log.put([Put(queue, [b"x"], ids=["x"], remember_ms=60_000)]),
+            "lane": lambda: store.lanes.add([LaneAdd(lane, "x", b"x", 0, remember_ms=60_000)]),
+            "retry": lambda: store.lanes.settle([LaneSettle(lane, "r", LaneVerdict.RETRY, 1, 50, b"r")]),
+        }
+        send = calls[what]
+        await store.lanes.add([LaneAdd(lane, "r", b"r", 0)])
         await store.log.read([Read(queue, 1, 10, 1)])
         await store.lanes.claim([LaneClaim(lane, 10, 1)], 0)
         stranger.set(shard.woken, "x")
         with pytest.raises(errors.OutcomeUnknown):
-            await (
-                store.log.put([Put(queue, [b"x"])])
-                if what == "queue"
-                else store.lanes.add([LaneAdd(lane, "x", b"x", 0)])
-            )
-        armed = stranger.hexists(shard.armed, queue) if what == "queue" else stranger.hexists(shard.lane_armed, lane)
-        assert armed
+            await send()
+        stranger.delete(shard.woken)
+        await asyncio.sleep(LOOK_AGAIN_S)
+        assert await store.unarmed([queue, lane], 0) == []  # type: ignore[attr-defined]
+        (bounds,), (found,) = await store.log.bounds([queue]), await store.lanes.inspect([lane])
+        assert (bounds.head, bounds.tail) == (1, 1)  # type: ignore[union-attr]
+        assert (found.waiting, found.prepared) == (0, 1)  # type: ignore[union-attr]
+        assert not any(isinstance(answer, errors.EMQError) for answer in await send())
+        assert await store.unarmed([queue, lane], 0) == [queue if what == "queue" else lane]  # type: ignore[attr-defined]
+        await store.close()
+
+
+async def test_an_add_that_met_a_damaged_lane_is_no_repeat_when_it_comes_again() -> None:
+    add = LaneAdd("t/0", "x", b"x", 0, remember_ms=60_000)
+    with servers.start_redis() as server, redis.Redis.from_url(server.url) as stranger:
+        store = await open_store(server.url, Environment.ONLINE)
+        stranger.set(f"{TAG}:waiting:t/0", "x")
+        with pytest.raises(errors.OutcomeUnknown):
+            await store.lanes.add([add])
+        stranger.delete(f"{TAG}:waiting:t/0")
+        await asyncio.sleep(LOOK_AGAIN_S)
+        assert await store.lanes.add([add]) == [True]
         await store.close()

@@ -35,9 +35,10 @@ for i = 0, (#ARGV - 1) / 11 - 1 do
     end
   end
   answer[i + 1] = new
-  if new == 1 and for_ms ~= '0' then remember(ids, {label}, tonumber(for_ms)) end
+  -- The wake-up comes first: if it cannot be kept, the lane stays armed, without the entry. The body comes after all that
+  -- belongs to the entry, because the body tells that the entry exists: after damage to a key, the add can be repeated.
+  if new == 1 and dead ~= '1' then wake(lane, due) end
   if new == 1 and label ~= id then redis.call('ZADD', named, 0, id) end
-  -- The body comes last, because the body tells that the entry exists: after damage to a key, the add can be repeated.
   if new == 1 and dead == '1' then
     redis.call('ZADD', dead_set, ARGV[1], id)
     redis.call('HSET', reasons, id, reason)
@@ -45,7 +46,8 @@ for i = 0, (#ARGV - 1) / 11 - 1 do
   elseif new == 1 then
     wait(waiting, ranks, id, priority, due)
     redis.call('HSET', bodies, id, body)
-    wake(lane, due)
   end
+  -- Not before the entry is there: an add that met a damaged key would be taken for a repeat when it comes again.
+  if new == 1 and for_ms ~= '0' then remember(ids, {label}, tonumber(for_ms)) end
 end
 return answer

@@ -79,11 +79,11 @@ for i = 0, (#ARGV - 4) / 9 - 1 do
         redis.call('ZADD', dead, ARGV[1], id)
         redis.call('HSET', reasons, id, reason)
       else
+        wake(lane, due) -- first: else, after damage to the key of wake-ups, nobody would hear of the entry
         wait(waiting, ranks, id, priority, due)
       end
       redis.call('HSET', bodies, id, body)
       leave()
-      if verdict ~= 'dead' then wake(lane, due) end
     end
   end
   answer[i + 1] = done

@@ -56,12 +56,7 @@ while arg <= #ARGV do
     end
   end
   if not first then
-    if count > 0 and incarnation == '' then redis.call('HSET', KEYS[1], queue, as_head(head, ARGV[1])) end
-    first = head + redis.call('LLEN', list)
-    remember(ids_key, fresh, for_ms)
-    for i = at, last, 1000 do -- Lua's stack ends at about 8,000 values
-      redis.call('RPUSH', list, unpack(bodies, i, math.min(i + 999, last)))
-    end
+    -- First: if the wake-up cannot be kept, since that key is damaged, the owner's queue stays armed and empty.
     local channel = count > 0 and redis.call('HGET', KEYS[2], queue)
     if channel and is_channel(channel, KEYS[1]) then
       redis.call('ZADD', KEYS[4], 0, channel .. '\n' .. queue)
@@ -71,7 +66,12 @@ while arg <= #ARGV do
       end
       table.insert(woken[channel], queue)
     end
-    -- Last: if the wake-up cannot be kept, since that key is damaged, the next put shall wake the owner.
+    if count > 0 and incarnation == '' then redis.call('HSET', KEYS[1], queue, as_head(head, ARGV[1])) end
+    first = head + redis.call('LLEN', list)
+    remember(ids_key, fresh, for_ms)
+    for i = at, last, 1000 do -- Lua's stack ends at about 8,000 values
+      redis.call('RPUSH', list, unpack(bodies, i, math.min(i + 999, last)))
+    end
     if channel then redis.call('HDEL', KEYS[2], queue) end
   end
   answer[#answer + 1] = ids_key and {first, unpack(repeated)} or first
