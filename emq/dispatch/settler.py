@@ -250,10 +250,9 @@ class Settler:
             elif decision.cause == events.UNFIT:
                 self.failures.buried(group, m, decision.reason)
             if m.member is None:
+                group.lane_holds()
                 if decision.due_ms is not None:
                     self._events.due(group.name, decision.due_ms)
-                elif group.lane_is_empty:
-                    self._events.due(group.name, 0)  # a dead letter is there now
         if group.slot is not None and decision is not None and decision.rests and decision.due_ms is not None:
             self._events.due(group.slot.address, decision.due_ms)
 

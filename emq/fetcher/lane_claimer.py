@@ -118,11 +118,12 @@ class LaneClaimer:
                 groups = [group for group in groups if not group.lane_lost_ms]
             now = self._clock.now()
             claims = [LaneClaim(g.name, sum(rooms := _rooms(g, now)), g.epoch, rooms) for g in groups]
+            finds = [group.lane_finds for group in groups]
             call = self._store.claim(claims, now_ms, CLAIM_BYTES) if claims else None
             answers = await of_each(call, len(claims)) if call else ()
             found = [answer for answer in answers if isinstance(answer, LaneClaimed)]
             cut = sum(len(body) for answer in found for _, body in answer.entries) >= CLAIM_BYTES
-            for group, claim, answer in zip(groups, claims, answers, strict=True):
+            for group, claim, answer, seen in zip(groups, claims, answers, finds, strict=True):
                 if isinstance(answer, errors.NotOwner):
                     self._events.lost(group)
                 elif isinstance(answer, FAILURES):
@@ -130,6 +131,7 @@ class LaneClaimer:
                 elif not group.stopping and self._groups.get(group.name) is group:
                     self._troubles.well(group.name)
                     try:
+                        group.lane_seen(answer.is_empty, seen)
                         self._buffer(group, claim, answer, now_ms, cut)
                     except Exception as exc:  # a failure of one lane must not stop the others
                         self._events.broken("lanes", group, exc)
@@ -189,7 +191,6 @@ class LaneClaimer:
 
     def _buffer(self, group: OwnedGroup, claim: LaneClaim, claimed: LaneClaimed, now_ms: int, cut: bool) -> None:
         group.lane_claimed(len(claimed.entries))
-        group.lane_is_empty = claimed.is_empty
         group.lane_finds += not claimed.is_empty
         taken: Counter[int] = Counter()
         for id_, body in claimed.entries:

@@ -164,9 +164,9 @@ class OwnedGroup(WaitingMessages):
         busy: a message of a serial group is running.
         in_flight: messages started and not settled.
         lane_out: entries claimed from the lane and not settled.
-        lane_is_empty: the last claim left nothing in the lane, dead letters included. What is to be tried wakes the
-            host, and a claim follows; of a dead letter that another process puts there, the host learns by the sweep.
-        lane_finds: claims that found, or left, something in the lane.
+        lane_is_empty: nothing is in the lane, dead letters included, as far as the host knows. What is to be tried
+            wakes the host; of a dead letter that another process puts there, it learns by the lag loop.
+        lane_finds: times that the host found or put something in the lane.
         lane_lost_ms: when the answer to a claim from the lane was lost, by the event loop's time; 0 for never. The
             store may count entries as claimed that no host has.
         layout: the layout to which this owner has raised the group's queues (they refuse earlier ones); 0 for none, or
@@ -262,6 +262,16 @@ class OwnedGroup(WaitingMessages):
     def lane_claimed(self, n: int) -> None:
         """Count `n` entries that were claimed from the lane."""
         self.lane_out += n
+
+    def lane_holds(self) -> None:
+        """Note that something is in the lane."""
+        self.lane_is_empty = False
+        self.lane_finds += 1
+
+    def lane_seen(self, is_empty: bool, finds: int) -> None:
+        """Note what a call found that was sent when `lane_finds` was `finds`; later finds are newer than its answer."""
+        if self.lane_finds == finds:
+            self.lane_is_empty = is_empty
 
     def lane_settled(self) -> None:
         """Count an entry of the lane as settled, also if the store refused its verdict."""

@@ -42,7 +42,8 @@ class LagSampler:
     The look asks the store only for the tails of queues that the host has not read to the end, and for the sizes of
     slots and of lanes that hold something: at most one call of each kind for 300 groups in `STEP_S`. It asks for all
     lanes of 300 groups in any case, each time of others: to learn whether the store answers, and which lanes have got
-    dead letters from elsewhere.
+    dead letters from elsewhere. (Those of dropped groups it need not find so: their topic changes, and its lanes are
+    claimed.)
 
     Attributes:
         counts: messages of the host's groups by part, without those in flight.
@@ -139,12 +140,14 @@ class LagSampler:
                 else:
                     counts.add(owner, place, max(0, found.tail - max(position, found.head)))
         if with_lanes:
+            finds = [group.lane_finds for group in with_lanes]
             inspected = self._store.lanes.inspect([group.name for group in with_lanes])
-            for group, lane in zip(with_lanes, await of_each(inspected, len(with_lanes)), strict=True):
+            lanes = await of_each(inspected, len(with_lanes))
+            for group, lane, seen in zip(with_lanes, lanes, finds, strict=True):
                 if isinstance(lane, FAILURES):
                     failure = lane
                 else:
-                    group.lane_is_empty = not (lane.waiting or lane.prepared or lane.dead)
+                    group.lane_seen(not (lane.waiting or lane.prepared or lane.dead), seen)
                     counts.add(group.owner, Part.DELAYED, lane.waiting)
                     counts.add(group.owner, Part.DEAD, lane.dead)
         if sorted_groups:

@@ -210,6 +210,53 @@ async def test_lanes_that_hold_nothing_are_asked_for_in_turn(r: Rig, monkeypatch
         assert (counts[Part.DEAD], counts[Part.DELAYED]) == (1, 2)
 
 
+async def test_the_dead_letters_of_dropped_groups_are_counted_at_the_next_look(
+    r: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host that drops them puts these into the topic's first lane, which wakes nobody."""
+    monkeypatch.setattr(lag_sampler, "GROUPS_AT_ONCE", 1)
+    monkeypatch.setattr(lag_sampler, "LAG_S", 1e6)
+    for i in range(20):
+        await r.topic(f"a{i}", 10)
+    topic = await r.topic("shrunk", 400, group_qps=100)
+    await r.store.lanes.add([LaneAdd(topic.group(3), "id", b"x", 0, "no such order", since_ms=0)])
+    async with counting(r, {"*": handle}) as host:
+        await asyncio.sleep(3)
+        await r.admin.update("shrunk", qps=100)
+        await until(lambda: [*host.ownership.owned["shrunk"].groups] == [0], 60)
+        await asyncio.sleep(1)
+        await host.lag.look()
+        assert host.lag.counts[Part.DEAD] == 1
+
+
+@pytest.mark.parametrize("name", ["inspect", "claim"])
+async def test_a_dead_letter_that_comes_during_a_call_is_counted_at_the_next_look(
+    r: Rig, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The answer of the call tells of the lane as it was before."""
+    monkeypatch.setattr(lag_sampler, "LAG_S", 1e6)
+
+    async def fail(message: Message) -> None:
+        raise emq.Reject("no such order")
+
+    async def bury() -> None:
+        await r.producer.publish("t", b"x")
+        await asyncio.sleep(5)
+
+    for topic in ("a", "b", "c", "d", "t"):
+        await r.topic(topic, 10)
+    store = FaultyStore(MemoryStore(r.world))
+    async with r.consuming(Seen(then=fail), store=store) as host:
+        await asyncio.sleep(5)
+        store.lanes.after[name] = bury
+        host.reports.due("t/0", 0)
+        await host.lag.look()
+        await asyncio.sleep(6)
+        monkeypatch.setattr(lag_sampler, "GROUPS_AT_ONCE", 1)
+        await host.lag.look()
+        assert host.lag.counts[Part.DEAD] == 1
+
+
 async def test_dead_letters_that_come_to_a_lane_from_elsewhere_are_counted_soon(
     r: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
