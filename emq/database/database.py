@@ -50,7 +50,10 @@ TRIES = 4
 """Times that a transaction is begun which the server undoes to end deadlocks."""
 
 # Except for `refusals`, these errors mean that a statement was wrong. That is a bug of ours and must show as one.
-_BUGS = (sa.exc.ProgrammingError, sa.exc.IntegrityError, sa.exc.DataError, sqlite3.ProgrammingError)
+_BUGS = (
+    *(sa.exc.ProgrammingError, sa.exc.IntegrityError, sa.exc.DataError),
+    *(sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.DataError),
+)
 
 
 class Database:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 import emq_servers as servers
-from emq.database import Database
+from emq.database import Database, statements
 from emq.runtime import errors
 from emq.runtime.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneClaim
@@ -115,3 +116,21 @@ async def test_a_missing_table_is_one_line_that_names_it_in_every_call(
     finally:
         await store.close()
         await db.close()
+
+
+@pytest.mark.parametrize("by", ["driver", "sqlalchemy"])
+async def test_a_statement_of_ours_that_breaks_a_rule_is_no_outage(by: str, tmp_path: Path) -> None:
+    """Some statements go straight to SQLite's driver, whose errors are not those of SQLAlchemy."""
+    db = await Database.open(f"sqlite:///{tmp_path}/emq.db")
+    values = {"environment": "online", "host": "h", "body": None, "updated_ms": 1}
+
+    def save(connection: sa.Connection) -> None:
+        if by == "driver":
+            statements.run(connection, "host_stats_save", values)
+        else:
+            connection.execute(statements.catalog(connection, "host_stats_save"), values)
+
+    with pytest.raises((sa.exc.IntegrityError, sqlite3.IntegrityError), match="NOT NULL"):
+        await db.run(save)
+    assert db.unreachable is None
+    await db.close()
