@@ -34,7 +34,7 @@ class HoleyClient:
 
     def __init__(self, *, lost_every: int = 0, late_every: int = 0, late_s: float = 0.003) -> None:
         self.operations: list[Operation] = []
-        self.failing: Exception | None = None
+        self.failing: BaseException | None = None
         self._lost_every = lost_every
         self._late_every = late_every
         self._late_s = late_s

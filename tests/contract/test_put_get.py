@@ -18,6 +18,7 @@ from emq.storage.log_store import Put, Trim
 from emq_stores.memory import MemoryStore
 from emq_stores.put_get import Options, PutGetStore
 from emq_stores.put_get.limits import QueueLimits
+from emq_stores.put_get.schedule import PollSchedule
 from support.virtual import virtual
 
 QUEUE = "t/0/high"
@@ -219,14 +220,29 @@ async def test_a_failing_storage_is_told_for_each_put_and_polled_again_later(
         await watcher.wakes(QUEUE)
 
 
-async def test_polls_go_on_after_an_error_that_nobody_expects(client: HoleyClient, store: PutGetStore) -> None:
+@pytest.mark.parametrize("failure", [RuntimeError("the transport is closed"), asyncio.CancelledError()])
+async def test_polls_go_on_after_an_error_that_nobody_expects(
+    client: HoleyClient, store: PutGetStore, failure: BaseException
+) -> None:
+    """A driver may raise `CancelledError`, too: where a task of its own was cancelled."""
     async with watching(store) as watcher:
         await read_one(store.log, QUEUE, 1)
-        client.failing = RuntimeError("the transport is closed")
+        client.failing = failure
         await asyncio.sleep(30)
         client.failing = None
         await put_one(open_on(client).log, QUEUE, b"x")
         await watcher.wakes(QUEUE)
+
+
+def test_a_poll_that_is_set_again_for_the_same_time_is_due_again() -> None:
+    schedule = PollSchedule()
+    schedule.set("a", 5.0)
+    assert schedule.due(5.0, 10) == ["a"]
+    for i in range(100):  # so many that the heap is rebuilt
+        schedule.set("b", 10.0 + i)
+    assert schedule.due(6.0, 10) == []
+    schedule.set("a", 5.0)
+    assert schedule.due(6.0, 10) == ["a"]
 
 
 async def test_a_watch_that_broke_may_begin_again(store: PutGetStore) -> None:

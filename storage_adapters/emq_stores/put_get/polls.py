@@ -81,7 +81,10 @@ class Polls:
                 # Then the graces of several lost messages in a row begin together, not one after the other.
                 rest = range(position + 1, min(known.reach, position + 1 + self._options.hole_window))
                 await self._prober.fetch(name, known, rest)
-        except Exception as exc:  # whatever a storage's driver raises, the polls of all queues go on
+        except (Exception, asyncio.CancelledError) as exc:  # whatever a storage's driver raises, the polls go on
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
             _log.warning("poll of queue %r failed, next try later: %s: %s", queue, type(exc).__name__, exc)
         if queue not in self._schedule or known.position != position:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 
 
 class PollSchedule:
@@ -29,7 +30,7 @@ class PollSchedule:
             self._sooner.set()
         heapq.heappush(self._heap, (due, queue))
         if len(self._heap) > 64 + 4 * len(self._due):
-            self._heap = [(at, name) for name, at in self._due.items()]
+            self._heap = [(at, name) for name, at in self._due.items() if at < math.inf]
             heapq.heapify(self._heap)
 
     def remove(self, queue: str) -> bool:
@@ -43,6 +44,7 @@ class PollSchedule:
             at, queue = heapq.heappop(self._heap)
             if self._due.get(queue) == at:
                 found.append(queue)
+                self._due[queue] = math.inf  # armed, and in no heap before the next `set`, even for the same time
         return found
 
     async def wait(self) -> None:
