@@ -199,8 +199,8 @@ async def test_entries_beside_a_damaged_key_are_answered_and_its_own_with_the_ke
 
 
 @pytest.mark.parametrize("what", ["queue", "lane", "retry"])
-async def test_nothing_is_stored_whose_wake_up_cannot_be_kept_and_the_next_message_wakes(what: str) -> None:
-    """Else it would wait there for ever: to its owner, the store says that the queue is armed."""
+async def test_a_wake_up_that_could_not_be_kept_is_due_at_the_next_message(what: str) -> None:
+    """Nothing is stored: it would wait there for ever, since the store says that the queue is armed."""
     shard, queue, lane = Shard("online", 0), "t/0/high", "t/0"
     with servers.start_redis() as server, redis.Redis.from_url(server.url) as stranger:
         store = await open_store(server.url, Environment.ONLINE)
