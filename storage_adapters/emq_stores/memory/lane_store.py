@@ -104,7 +104,7 @@ class MemoryLanes:
         if settle.verdict is LaneVerdict.OPEN:
             return self._world.open(settle.lane)
         if settle.verdict is LaneVerdict.SEAL:
-            self._world.seal(settle.lane)
+            self._world.sealed.add(settle.lane)
             return True
         lane = self._world.lanes.get(settle.lane)
         if lane is None or (settle.verdict is LaneVerdict.REPLAY and settle.lane in self._world.sealed):

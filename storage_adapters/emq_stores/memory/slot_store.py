@@ -114,7 +114,7 @@ class MemorySorted:
         if settle.verdict is SlotVerdict.OPEN:
             return self._world.open(address)
         if settle.verdict is SlotVerdict.SEAL:
-            self._world.seal(address)
+            self._world.sealed.add(address)
             return True
         if settle.verdict is SlotVerdict.REPLAY and address in self._world.sealed:
             return False

@@ -215,10 +215,6 @@ class World:
         for wakeups in self._instances:
             wakeups.lose()
 
-    def seal(self, name: str) -> None:
-        """Seal a lane or slot."""
-        self.sealed.add(name)
-
     def open(self, name: str) -> bool:
         """Open a lane or slot; return whether it was sealed."""
         was_sealed = name in self.sealed
