@@ -248,7 +248,10 @@ class KeyedAccounts:
         return tuple(found)
 
     def touch(self, account: KeyAccount) -> None:
-        """The use of an account may have to be saved."""
+        """The use of an account may have to be saved, unless its limit is gone, as under tasks that still run."""
+        book = self._books.get(account.id[0])
+        if book is None or book.accounts.get(account.id[1]) is not account:
+            return
         if self._saves and not isinstance(account.meter, InFlightMeter):
             self.touched[account.name] = account
 

@@ -142,6 +142,22 @@ def test_a_save_costs_what_was_used_since_and_not_what_exists() -> None:
     assert len(owner.accounts.keyed.touched) == 1
 
 
+def test_use_that_is_reported_after_the_limit_went_stops_no_save() -> None:
+    of = pool_of({"rate": KeyLimit("tenant", 60, "minute"), "other": KeyLimit("tenant", 60, "minute")})
+    owner = Owner(of, {}, NOW)
+    for step in range(3):
+        owner.start("a", NOW + 1)
+        owner.save(NOW + 1 + step)
+    charge = owner.start("a", NOW + 4)
+    assert charge is not None
+    owner.accounts.follow(msgspec.structs.replace(of, limits={"other": of.limits["other"]}), NOW + 5)
+    charge.end(NOW + 6, {"rate": 3.0, "other": 2.0})
+    assert list(owner.accounts.keyed.touched) == ["\x1fother\x1fa"]
+    for later in range(7, 30):
+        owner.save(NOW + later)
+    assert not owner.accounts.keyed.touched
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_no_key_exceeds_its_limit_whenever_its_owners_crash(seed: int) -> None:
     dice = random.Random(seed)
