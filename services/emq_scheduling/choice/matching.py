@@ -321,7 +321,7 @@ class Matching:
         if seat.credits and (owed := self._owed(seat, now)) is not None:
             return owed
         costs = self.costing.of(head, seat.name)
-        if head.ids and self.bays.holds_back(head, costs, now):
+        if head.bay is not None or (head.ids and self.bays.holds_back(head, costs, now)):
             return None
         standing = self.window.standing(head)
         if seat.name in self._eager:

@@ -205,6 +205,22 @@ def test_a_task_that_is_cancelled_aside_or_after_its_call_leaves_its_place() -> 
     assert bench.matching.window.count == 2
 
 
+def test_a_type_with_a_share_loses_no_task_whose_key_is_full() -> None:
+    types = {"t": TaskType(0, share=0.4), "u": TaskType(0)}
+    bench = bench_of({"each": KeyLimit("tenant", 1, "in_flight")}, **types)
+    for number in range(10):
+        for kind in types:
+            bench.add(kind, 5, tenant=f"k{number}")
+    ended = 0
+    while running := bench.run():
+        for start in running:
+            bench.end(start)
+            ended += 1
+    assert ended == 100
+    assert not bench.matching.bays
+    assert not bench.matching.bays.aside
+
+
 class Recount:
     """Counts the starts of each key again."""
 
