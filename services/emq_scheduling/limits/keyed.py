@@ -257,9 +257,8 @@ class KeyedAccounts:
 
     def sweep(self, now: float) -> None:
         """Forget accounts of which nothing counts any more: call this about once a second."""
-        left = DROPS
         for book in self._books.values():
-            looked = []
+            left, looked = DROPS // len(self._books), []  # each its part, or full ones would leave the others none
             for account in book.accounts.values():
                 if left <= 0 or account.used_at + book.keeps_s > now >= account.used_at:
                     break

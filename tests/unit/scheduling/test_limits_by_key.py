@@ -10,6 +10,7 @@ import pytest
 
 from emq.runtime import errors
 from emq_scheduling.choice.matching import Start
+from emq_scheduling.limits import keyed
 from emq_scheduling.model import KeyLimit, Kind, Limit, Period, Pool, Resource, TaskType
 from emq_scheduling.pools import rules
 from support.matching_bench import Bench
@@ -137,25 +138,43 @@ def test_the_batch_of_a_key_leaves_a_minute_to_its_chats() -> None:
 def test_accounts_are_forgotten_once_nothing_of_them_counts() -> None:
     limits = {"each": KeyLimit("tenant", 5, "in_flight"), "rate": KeyLimit("tenant", 5, "minute")}
     bench = bench_of(limits)
-    keyed = bench.accounts.keyed
+    accounts = bench.accounts.keyed
     for number in range(2_000):
         bench.add("t", 1, tenant=f"t{number}")
     running = bench.run()
-    assert keyed.counts() == {"each": 2_000, "rate": 2_000}
+    assert accounts.counts() == {"each": 2_000, "rate": 2_000}
     for start in running[1:]:
         bench.end(start)
-    keyed.sweep(bench.now)
-    assert keyed.counts() == {"each": 1, "rate": 2_000}
-    keyed.sweep(bench.now + 70)
-    assert keyed.counts() == {"each": 1, "rate": 1}, "what runs may still report its use"
+    accounts.sweep(bench.now)
+    assert accounts.counts() == {"each": 1, "rate": 2_000}
+    accounts.sweep(bench.now + 70)
+    assert accounts.counts() == {"each": 1, "rate": 1}, "what runs may still report its use"
     bench.now += 70
     bench.end(running[0])
-    keyed.sweep(bench.now)
-    keyed.sweep(bench.now + 70)
-    assert keyed.counts() == {"each": 0, "rate": 0}
-    assert not keyed.touched
-    assert not keyed.short
-    assert not keyed.gone, "nothing was ever saved"
+    accounts.sweep(bench.now)
+    accounts.sweep(bench.now + 70)
+    assert accounts.counts() == {"each": 0, "rate": 0}
+    assert not accounts.touched
+    assert not accounts.short
+    assert not accounts.gone, "nothing was ever saved"
+
+
+def test_full_keys_of_one_limit_leave_time_to_forget_those_of_another() -> None:
+    limits = {
+        "each": KeyLimit("tenant", 1, "in_flight", types=("long",)),
+        "rate": KeyLimit("tenant", 1, "second", types=("short",)),
+    }
+    bench = bench_of(limits, long=TaskType(), short=TaskType())
+    for number in range(keyed.DROPS + 1):
+        bench.add("long", 1, tenant=f"t{number}")
+    bench.run()
+    for number in range(20):
+        bench.add("short", 1, tenant=f"s{number}")
+        for start in bench.run():
+            bench.end(start)
+        bench.now += 1
+        bench.accounts.keyed.sweep(bench.now)
+    assert bench.accounts.keyed.counts()["rate"] <= 2
 
 
 def test_a_change_of_a_limit_counts_for_what_runs_and_waits() -> None:
