@@ -33,6 +33,9 @@ LEAST_S = 0.001
 LOOKS = 500
 """Most bays that are looked at each second although nothing happened."""
 
+SPARE = 64
+"""Timers that are held beyond twice the bays, before those that do not count are dropped."""
+
 _Head = tuple[int, tuple[float, float, int], Level, Waiting]
 """The first task of a line: its level, its place there, and that level's tasks."""
 
@@ -174,6 +177,9 @@ class Bays:
                 if may_at < bay.looks_at:
                     bay.looks_at = may_at
                     heapq.heappush(self._timers, (may_at, next(self._numbers), bay))
+                    if len(self._timers) > 2 * len(self._bays) + SPARE:  # most of them are of bays that have ended
+                        self._timers = [entry for entry in self._timers if entry[2].looks_at == entry[0]]
+                        heapq.heapify(self._timers)
                 break  # those behind it wait, too
             level.leave(waiting)
             level.enter(waiting)

@@ -177,6 +177,18 @@ def test_full_keys_of_one_limit_leave_time_to_forget_those_of_another() -> None:
     assert bench.accounts.keyed.counts()["rate"] <= 2
 
 
+def test_timers_of_bays_that_have_ended_are_dropped() -> None:
+    bench = bench_of({"each": KeyLimit("tenant", 1, "day")})
+    bench.add("t", 1, tenant="a")
+    bench.run()
+    for _ in range(300):
+        [added] = bench.add("t", 1, tenant="a")
+        bench.run()
+        bench.matching.remove(added)
+        bench.run()
+    assert len(bench.matching.bays._timers) < 100
+
+
 def test_a_change_of_a_limit_counts_for_what_runs_and_waits() -> None:
     bench = bench_of({"each": KeyLimit("tenant", 4, "in_flight")})
     bench.add("t", 20, tenant="a")
