@@ -96,8 +96,7 @@ class Accounts:
         self._follow_paths(gone)
         self.keyed.follow(pool, now)
         for charge in self._open:
-            if charge.resource in self._paths:
-                charge.rebind(self._path(charge.resource, now), now)
+            charge.rebind(self._path(charge.resource, now) if charge.resource in self._paths else None, now)
 
     def _follow_paths(self, gone: Set[str]) -> None:
         """Make the paths of the resources that have moved again; let others below changed ones follow when needed."""

@@ -136,13 +136,17 @@ class Charge:
         for each in self.keyed:
             self._accounts.keyed.released(each)
 
-    def rebind(self, path: Path, now: float) -> None:
+    def rebind(self, path: Path | None, now: float) -> None:
         """Hold the units in flight under changed limits: under new ones, too, and no longer under those that are gone.
 
         Limits with periods that are new to the task do not count it: it started before them.
+
+        Args:
+            path: of its resource; None if that is gone, so that only limits by key may have changed for it.
         """
         keyed = self._accounts.keyed.rebound(self.keyed, self._task, now)
-        flights = path.in_flight + _flights(keyed)
+        own = self._in_flight[: len(self._in_flight) - len(_flights(self.keyed))] if path is None else path.in_flight
+        flights = own + _flights(keyed)
         if self._in_flight == flights:
             return
         for each in keyed:

@@ -189,6 +189,23 @@ def test_timers_of_bays_that_have_ended_are_dropped() -> None:
     assert len(bench.matching.bays._timers) < 100
 
 
+def test_a_task_on_a_resource_that_is_gone_counts_for_a_new_limit_in_flight() -> None:
+    resources = {"r": Resource(takes={"t": {}}), "dear": Resource(takes={"t": {}}, price=1)}
+    bench = Bench(Pool("p", resources=resources, types={"t": TaskType()}))
+    bench.add("t", 2, tenant="a")
+    running = bench.run()
+    assert {start.resource for start in running} == {"r"}
+    del resources["r"]
+    for name in ("new", "newer"):
+        limits = {name: KeyLimit("tenant", 2, "in_flight")}
+        follow(bench, msgspec.structs.replace(bench.pool, resources=resources, limits=limits))
+        bench.add("t", 1, tenant="a")
+        assert not bench.run()
+    for start in running:
+        bench.end(start)
+    assert len(bench.run()) == 2
+
+
 def test_a_change_of_a_limit_counts_for_what_runs_and_waits() -> None:
     bench = bench_of({"each": KeyLimit("tenant", 4, "in_flight")})
     bench.add("t", 20, tenant="a")
