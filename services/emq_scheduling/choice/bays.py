@@ -122,7 +122,7 @@ class Bays:
         """Return how many keys have tasks that wait here."""
         return len(self._bays)
 
-    def joins(self, waiting: Waiting, usual: Costs) -> bool:
+    def joins(self, waiting: Waiting, usual: Costs, now: float) -> bool:
         """Put a new task behind those of its level and type that wait in a bay; return False if none do.
 
         Args:
@@ -136,6 +136,8 @@ class Bays:
             units = (waiting.costs or {}).get(unit, usual.get(unit, DEFAULT_COST))
             if units > 0:
                 self._put(waiting, bay, units)
+                if bay.heads()[0][3] is waiting:  # it goes before those that lack room, and may lack none
+                    self.look(at, now)
                 return True
         return False
 

@@ -172,7 +172,7 @@ class Matching:
                 heapq.heappush(self._patient, (now + PATIENCE_S, self._count, waiting))
         self.window.add(waiting, near_level(kind), kind.duration_s)
         waiting.ids = self._accounts.keyed.ids(waiting.task)
-        if not (waiting.ids and self.bays.joins(waiting, kind.costs)):
+        if not (waiting.ids and self.bays.joins(waiting, kind.costs, now)):
             self._freshen(waiting)
 
     def remove(self, waiting: Waiting) -> None:

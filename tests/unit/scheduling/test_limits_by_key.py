@@ -206,6 +206,18 @@ def test_a_task_on_a_resource_that_is_gone_counts_for_a_new_limit_in_flight() ->
     assert len(bench.run()) == 2
 
 
+def test_a_new_task_that_goes_before_those_without_room_starts_at_once() -> None:
+    bench = bench_of({"tokens": KeyLimit("model", 10, "in_flight")}, t=TaskType(costs={"tokens": 1}))
+    m, n = {"model": "m"}, {"model": "n"}
+    bench.add("t", 1, tenant="a", costs={"tokens": 8.0}, keys=m)
+    bench.run()
+    bench.add("t", 1, tenant="b", costs={"tokens": 8.0}, keys=m)
+    bench.add("t", 5, tenant="b", keys=n)
+    bench.run()
+    bench.add("t", 1, tenant="c", keys=m)
+    assert tenants_of(bench.run()) == {"c": 1}
+
+
 def test_a_change_of_a_limit_counts_for_what_runs_and_waits() -> None:
     bench = bench_of({"each": KeyLimit("tenant", 4, "in_flight")})
     bench.add("t", 20, tenant="a")
