@@ -69,6 +69,15 @@ def check_keys(keys: object) -> Mapping[str, str]:
     return keys
 
 
+def check_carried(keys: Mapping[str, str], costs: Costs) -> None:
+    """Raise `InvalidMessage` unless `submit` would take the keys and costs of a message that anybody may have written.
+
+    A key that the database cannot have would stop the saves of all keys, and a negative cost would make room.
+    """
+    check_keys(keys)
+    check_costs(costs, costs)
+
+
 def check_zone(zone: object) -> None:
     """Raise `InvalidMessage` unless it is the name of a time zone."""
     try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from emq.runtime import errors
 from emq.storage.message import Message
 from emq.topics.model import Topic
-from emq_scheduling import topics
+from emq_scheduling import given, topics
 from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe, encoded, record_of
 from emq_scheduling.hosting.fast_tenants import FastTenants
 from emq_scheduling.hosting.replies import Replies, Unstarted
@@ -118,7 +118,8 @@ class PoolHost:
         known = scheduler.pool.types.get(kind)
         try:
             task = task_of(message, None if known is None else known.longest_wait_s)
-        except ValueError as exc:
+            given.check_carried(task.keys or {}, task.costs or {})
+        except (ValueError, errors.InvalidMessage) as exc:
             raise errors.Reject(f"its header is not that of a task: {exc}") from None
         performer = self._performer(kind)
         if performer is None:

@@ -12,10 +12,11 @@ from pathlib import Path
 import msgspec
 
 import emq
-from emq_scheduling import KeyLimit, Limit, Pool, Resource, Scheduling, Submission, TaskType
+from emq_scheduling import KeyLimit, Limit, Pool, Resource, Run, Scheduling, Submission, Task, TaskType
 from emq_scheduling.records.snapshot import Snapshot
 from emq_scheduling.records.verifying import verify
 from emq_scheduling.submitting import Receipt
+from emq_scheduling.tasks import Carried, headers_of
 from support.waiting import until
 
 HOST = Path(__file__).parents[2] / "support" / "pool_host_process.py"
@@ -100,3 +101,26 @@ async def test_limits_of_keys_hold_through_a_kill_of_their_host(tmp_path: Path) 
     for tenant, times in by_tenant.items():
         for at in times:
             assert sum(at - 60 < each <= at for each in times) <= MOST, tenant
+
+
+async def test_a_message_with_fields_that_no_submit_takes_stops_no_other_task(tmp_path: Path) -> None:
+    """A key with the mark between the values of keys, or with NUL, would let each later save of use fail."""
+    app = emq.App(f"sqlite:///{tmp_path}/emq.db")
+    scheduling, done = Scheduling(app), list[str]()
+
+    @scheduling.performer("jobs")
+    async def perform(task: Task, run: Run) -> None:
+        done.append(task.id)
+
+    async with app, app.running():
+        await scheduling.pools.put(POOL)
+        keys = {"account": "a", "model": "m"}
+        await scheduling.submit("jobs", "job", b"", tenant="t", id="first", keys=keys)
+        bad = [headers_of(Carried(keys={**keys, "account": value})) for value in ("a\x1fb", "a\0b", "b" * 5_000)]
+        bad.append(headers_of(Carried(keys=keys, costs={"rate": -50.0})))
+        ids = [await app.publish("jobs.job.t", b"", headers=headers) for headers in bad]
+        await until(lambda: "first" in done, timeout_s=20)
+        await scheduling.submit("jobs", "job", b"", tenant="t", id="good", keys={"account": "c", "model": "m"})
+        await until(lambda: "good" in done, timeout_s=20)
+        assert sorted([letter.id async for letter in app.dead_letters("jobs.job.t")]) == sorted(ids)
+    assert done == ["first", "good"]
