@@ -178,7 +178,8 @@ class Usage:
         """Return the names of accounts whose rows are to be deleted; call `deleted` once they are."""
         keyed = self._accounts.keyed
         for name in list(keyed.gone):
-            if keyed.has(name):  # it was used again since
+            if keyed.has(name):  # it was used again since, or its limit came back
+                keyed.account(name).is_saved = True  # as the row is still there
                 del keyed.gone[name]
         return list(keyed.gone)[:KEYS_AT_ONCE]
 

@@ -142,6 +142,22 @@ def test_a_save_costs_what_was_used_since_and_not_what_exists() -> None:
     assert len(owner.accounts.keyed.touched) == 1
 
 
+def test_the_row_of_a_key_is_deleted_also_if_its_limit_counts_by_another_period_then() -> None:
+    owner = Owner(pool_of({"rate": KeyLimit("tenant", 60, "minute")}), {}, NOW)
+    owner.start("a", NOW + 1)
+    owner.save(NOW + 1)
+    assert len(owner.rows) == 1
+    owner.accounts.follow(pool_of({"rate": KeyLimit("tenant", 60, "second")}), NOW + 2)
+    assert owner.start("a", NOW + 2) is not None
+    owner.save(NOW + 3)
+    for charge in list(owner.accounts._open):
+        charge.end(NOW + 9)
+    for later in range(10, 14):
+        owner.accounts.keyed.sweep(NOW + later)
+        owner.save(NOW + later)
+    assert owner.rows == {}
+
+
 def test_use_that_is_reported_after_the_limit_went_stops_no_save() -> None:
     of = pool_of({"rate": KeyLimit("tenant", 60, "minute"), "other": KeyLimit("tenant", 60, "minute")})
     owner = Owner(of, {}, NOW)
