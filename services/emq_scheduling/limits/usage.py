@@ -164,9 +164,10 @@ class Usage:
             for name, account in list(keyed.touched.items()):
                 if len(chosen) >= KEYS_AT_ONCE:
                     break
-                if self._needs(name, account.reserves, now):
+                reserve = account.reserve
+                if self._needs(name, {}, now) if reserve is None else self._is_due(reserve, now):
                     chosen[name] = None
-                elif not any(reserve.charged for reserve in account.reserves.values()):
+                elif reserve is None or not reserve.charged:
                     del keyed.touched[name]
         for name in chosen:
             keyed.short.pop(name, None)
