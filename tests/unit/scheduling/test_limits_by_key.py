@@ -266,10 +266,9 @@ def test_a_task_that_is_cancelled_aside_or_after_its_call_leaves_its_place() -> 
 
 
 def test_a_type_with_a_share_loses_no_task_whose_key_is_full() -> None:
-    types = {"t": TaskType(0, share=0.4), "u": TaskType(0)}
-    bench = bench_of({"each": KeyLimit("tenant", 1, "in_flight")}, **types)
+    bench = bench_of({"each": KeyLimit("tenant", 1, "in_flight")}, t=TaskType(0, share=0.4), u=TaskType(0))
     for number in range(10):
-        for kind in types:
+        for kind in "tu":
             bench.add(kind, 5, tenant=f"k{number}")
     ended = 0
     while running := bench.run():
