@@ -150,6 +150,8 @@ def of_error(exc: Exception) -> Problem:
     match exc:
         case Problem():
             return exc
+        case HTTPException():  # FastAPI's, of a body that it cannot read
+            return Problem(exc.status_code, "", str(exc.detail), headers=exc.headers)
         case refusals.Refused():
             status = next(s for kind, s in _STATUS.items() if isinstance(exc, kind))
             headers = {"Retry-After": "1"} if status == 503 or exc.code == refusals.IN_PROGRESS else None

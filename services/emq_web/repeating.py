@@ -15,6 +15,7 @@ from typing import Any
 
 import fastapi
 import msgspec
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
@@ -30,7 +31,7 @@ PATTERN = "[!-~]{1,255}"
 _KEY = re.compile(PATTERN)
 _KEPT_HEADERS = ("content-type", "etag")
 _UNSETTLED = frozenset(("internal_error", "not_sent"))
-"""Codes of problems after which something may have been done, besides `OutcomeUnknown`."""
+"""Codes of problems after which something may have been done, besides errors that say so themselves."""
 
 Handler = Callable[[fastapi.Request], Coroutine[Any, Any, Response]]
 
@@ -82,10 +83,11 @@ async def _once(request: fastapi.Request, key: str, handle: Handler) -> Response
     try:
         response = await handle(request)
     except Exception as exc:
-        if not _may_have_been_done(exc):
+        refusal = exc if isinstance(exc, RequestValidationError) else of_error(exc)
+        if not _may_have_been_done(exc, refusal):
             with contextlib.suppress(errors.DatabaseUnavailable):
                 await repeats.undo(place)
-        raise
+        raise refusal from exc  # not the error itself, which would be logged once more
     headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
     answer = _Answer(response.status_code, headers, bytes(response.body).decode())
     with contextlib.suppress(errors.DatabaseUnavailable):
@@ -93,10 +95,9 @@ async def _once(request: fastapi.Request, key: str, handle: Handler) -> Response
     return response
 
 
-def _may_have_been_done(exc: Exception) -> bool:
-    if isinstance(exc, errors.OutcomeUnknown):
-        return True
-    return not isinstance(exc, fastapi.exceptions.RequestValidationError) and of_error(exc).code in _UNSETTLED
+def _may_have_been_done(exc: Exception, refusal: Exception) -> bool:
+    is_unknown = isinstance(exc, errors.OutcomeUnknown | errors.DatabaseInDoubt)
+    return is_unknown or (isinstance(refusal, Problem) and refusal.code in _UNSETTLED)
 
 
 def _restored(text: str) -> Response:

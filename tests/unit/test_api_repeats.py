@@ -114,6 +114,44 @@ async def test_a_refused_request_may_be_repeated(api: Api) -> None:
     await api("POST", ENDPOINTS, BODY, headers=KEY, key="wrong", status=401)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [b'{"url":"\xff"}', b"[" * 100_000, b'{"qps":' + b"9" * 10_000 + b"}"],
+    ids=["no UTF-8", "deep", "a long number"],
+)
+async def test_a_body_that_nobody_can_read_is_refused_and_leaves_no_row(
+    api: Api, caplog: pytest.LogCaptureFixture, body: bytes
+) -> None:
+    headers = {**KEY, "Content-Type": "application/json"}
+    for _ in range(2):
+        assert (await api.raw("POST", ENDPOINTS, content=body, headers=headers)).status_code == 400
+    assert await rows(api) == []
+    assert caplog.text == ""
+
+
+async def test_a_failure_is_logged_once(
+    api: Api, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(KeyService, "create", fails)
+    await api("POST", "/v1/keys", {"role": "admin"}, headers=KEY, status=500)
+    assert len([each for each in caplog.records if each.exc_info]) == 1
+
+
+async def test_an_endpoint_that_is_made_is_shown_although_the_database_goes_away(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> None:
+        raise errors.DatabaseUnavailable("away")
+
+    monkeypatch.setattr(EndpointService, "fit", fails)
+    made = await api("POST", ENDPOINTS, BODY, headers=KEY, status=201)
+    rotated = await api("POST", f"{ENDPOINTS}/{made['id']}:rotate-secret", headers={"Idempotency-Key": "r"}, status=200)
+    assert rotated["secret"] != made["secret"]
+
+
 async def test_a_request_that_failed_without_a_change_may_be_repeated(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +164,9 @@ async def test_a_request_that_failed_without_a_change_may_be_repeated(
     await api("POST", "/v1/keys", {"role": "admin"}, headers=KEY, status=201)
 
 
-@pytest.mark.parametrize("failure", [errors.OutcomeUnknown("lost"), RuntimeError("unforeseen")])
+@pytest.mark.parametrize(
+    "failure", [errors.OutcomeUnknown("lost"), errors.DatabaseInDoubt("lost"), RuntimeError("unforeseen")]
+)
 async def test_a_request_with_an_unknown_outcome_is_not_carried_out_again(
     api: Api, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
