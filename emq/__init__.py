@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from emq.runtime.errors import (
         ChangedMeanwhile,
         ClusterUnavailable,
+        DatabaseInDoubt,
         DatabaseUnavailable,
         EMQError,
         FamilyFull,
@@ -62,6 +63,7 @@ __all__ = [
     "ChangedMeanwhile",
     "Client",
     "ClusterUnavailable",
+    "DatabaseInDoubt",
     "DatabaseUnavailable",
     "Delivery",
     "Depends",
@@ -120,6 +122,7 @@ _HOMES = {
     "ChangedMeanwhile": "emq.runtime.errors",
     "Client": "emq.app.client",
     "ClusterUnavailable": "emq.runtime.errors",
+    "DatabaseInDoubt": "emq.runtime.errors",
     "DatabaseUnavailable": "emq.runtime.errors",
     "Delivery": "emq.groups.receiver",
     "Depends": "emq.calls.dependencies",

@@ -175,7 +175,7 @@ class Database:
 
         Raises:
             DatabaseUnavailable: the database cannot be reached, or lacks a table or right that EMQ needs. Nothing was
-                applied, unless the text says that this is unknown.
+                applied, unless it is `DatabaseInDoubt`.
         """
         if self._closed:
             raise self.unavailable(f"the connection to {self.shown} is closed; open it again")
@@ -213,8 +213,7 @@ class Database:
                     raise self.unavailable(text) from None
                 return await running
         except TimeoutError:
-            text = f"{self.shown}: a call did not end within {timeout_s:g} s; whether it was applied is unknown"
-            raise self.unavailable(text) from None
+            raise self._in_doubt(f"a call did not end within {timeout_s:g} s") from None
 
     def _failed(self, exc: errors.EMQError) -> None:
         self._trouble = str(exc)
@@ -284,7 +283,7 @@ class Database:
 
     def _in_doubt(self, reason: str) -> errors.EMQError:
         """Return our error for a change that may or may not have been applied."""
-        return self.unavailable(f"{self.shown}: {reason}; whether the last change was applied is unknown")
+        return errors.DatabaseInDoubt(f"{self.shown}: {reason}; whether the last change was applied is unknown")
 
     def _translated(self, exc: Exception, in_doubt: bool) -> errors.EMQError:
         """Our error for the driver's `exc`; `in_doubt` if the connection broke during a commit."""

@@ -90,6 +90,10 @@ class DatabaseUnavailable(EMQError):
     """The catalog and offsets database cannot be reached. Try again later."""
 
 
+class DatabaseInDoubt(DatabaseUnavailable):
+    """The database did not answer a change in time, so it may have been applied. Look before you repeat it."""
+
+
 class NoDatabase(DatabaseUnavailable):
     """Nothing was ever created in this database. Create a topic, start a host, or name the right database."""
 

@@ -67,7 +67,7 @@ async def test_a_commit_that_is_not_answered_is_in_doubt(proxy: PartingProxy) ->
         asyncio.run_coroutine_threadsafe(proxy.silence(), loop).result()
 
     try:
-        with pytest.raises(errors.DatabaseUnavailable, match="whether the last change was applied is unknown"):
+        with pytest.raises(errors.DatabaseInDoubt, match="whether the last change was applied is unknown"):
             await database.run(change, deadline_s=1.0)
     finally:
         await proxy.heal()

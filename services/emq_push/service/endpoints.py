@@ -101,7 +101,8 @@ class EndpointService:
             with contextlib.suppress(errors.UnknownTopic):
                 await self._parts.app.admin.delete(made.topic, force=True)
             raise
-        await self.fit(tenant, made.id)
+        with contextlib.suppress(errors.DatabaseUnavailable):  # it is made; the upkeep fits it
+            await self.fit(tenant, made.id)
         return Made(endpoint_topics.live(made, topic, self._parts.secrets), signing.shown(secret), warnings)
 
     async def check(self, tenant: str, settings: EndpointSettings, fields: TopicFields, start: Start) -> Sequence[str]:
@@ -325,7 +326,8 @@ class EndpointService:
                 raise unknown_endpoint(endpoint) from None
             except errors.InvalidTopic as exc:
                 raise Invalid("invalid_request", str(exc)) from exc
-            await self.fit(tenant, endpoint)
+            with contextlib.suppress(errors.DatabaseUnavailable):  # it is changed; the upkeep fits it
+                await self.fit(tenant, endpoint)
             shown = endpoint_topics.live(saved, topic, self._parts.secrets)
             return Made(shown, signing.shown(signed.made), warnings)
         raise Conflict("changed_meanwhile", f"endpoint {endpoint!r} was changed by others meanwhile; try again")
