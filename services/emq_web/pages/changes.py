@@ -121,7 +121,7 @@ def rate_change(title: str, before: float, asked: str, each: str = "", hidden: M
     except Invalid as exc:
         wrong = str(exc)
     if after is None:
-        field = Field("qps", "New rate, a second", asked or f"{before:g}", "number", required=True)
+        field = Field("qps", "New rate, a second", asked or f"{before:.15g}", "number", required=True)
         return Change(
             title, "rate", [f"Now: at most {number(before)} a second{each}."], "Go on", hidden, [field], wrong=wrong
         )

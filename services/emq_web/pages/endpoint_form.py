@@ -35,8 +35,8 @@ class Typed(NamedTuple):
 def typed(endpoint: Endpoint) -> Typed:
     """Return the form of an endpoint. Values of headers are never shown."""
     it = endpoint.settings
-    qps = "" if it.qps is None else f"{it.qps:g}"
-    return Typed(it.url, it.description, " ".join(it.event_types), qps, f"{it.timeout_s:g}")
+    qps = "" if it.qps is None else f"{it.qps:.15g}"
+    return Typed(it.url, it.description, " ".join(it.event_types), qps, f"{it.timeout_s:.15g}")
 
 
 def sent(form: Mapping[str, str]) -> Typed:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
 
 from emq_push.records.endpoints import EVENT_TYPE, Endpoint, EndpointSettings
@@ -27,6 +26,9 @@ DELIVERIES = 10
 HOUR_S = 3_600
 MOST_HOURS = 30 * 24
 """For so long, deliveries may have the signature of the old secret, too."""
+
+MOST_DIGITS = 19
+"""A version has fewer."""
 
 router = new_router()
 
@@ -73,10 +75,10 @@ async def change(tenant: str, endpoint: str, screen: View) -> Response:
     given, found = endpoint_form.sent(form), await screen.service.endpoints.get(tenant, endpoint)
     try:
         asked, fields = endpoint_form.settings_of(given), endpoint_form.headers_of(given)
-        before = msgspec.to_builtins(found.settings)
-        changed = {name: value for name, value in asked.items() if value != before[name]}
+        shown = endpoint_form.settings_of(endpoint_form.sent(endpoint_form.typed(found)._asdict()))
+        changed = {name: value for name, value in asked.items() if value != shown[name]}
         version = form.get("version", "")
-        expected = int(version) if version.isdecimal() else 0
+        expected = int(version) if version.isdecimal() and len(version) < MOST_DIGITS else 0
         await screen.service.endpoints.change(tenant, endpoint, changed, screen.visitor.actor, fields, expected)
     except Refused as exc:
         return _form(screen, of, found, given, str(exc))

@@ -29,6 +29,7 @@ COOKIE = "emq_session"
 
 MAX_FORM = 64 << 10
 """Most bytes of a form."""
+MOST_FIELDS = 100
 
 
 def session_of(path: str, headers: Mapping[bytes, bytes]) -> str:
@@ -150,8 +151,11 @@ async def form_of(request: fastapi.Request, visitor: Visitor | None) -> dict[str
             raise Problem(413, "", "The form is too large.")
     if kind != "application/x-www-form-urlencoded":
         raise Problem(415, "", "Send a form.")
-    fields = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=100))
-    if visitor is not None and not hmac.compare_digest(fields.get("csrf", ""), visitor.csrf):
+    try:
+        fields = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
+    except ValueError:
+        raise Problem(422, "", f"The form has more than {MOST_FIELDS} fields.") from None
+    if visitor is not None and not hmac.compare_digest(fields.get("csrf", "").encode(), visitor.csrf.encode()):
         raise Problem(403, "forbidden", "This page is out of date. Load it again, then repeat what you did.")
     return fields
 

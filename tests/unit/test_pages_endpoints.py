@@ -1,0 +1,54 @@
+"""The form of an endpoint with odd values: they are refused, and what nobody has typed stays as it is."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from test_pages_gate import SAME_SITE, key_of, proof_in, signed_in
+
+from support.push_api import Api
+
+ENDPOINTS = "/v1/tenants/shop/endpoints"
+URL = "https://93.184.216.34/hook"
+
+
+async def test_an_edit_leaves_alone_what_nobody_has_typed(api: Api) -> None:
+    http = await signed_in(api, await key_of(api, "manage"))
+    exact = {"qps": 0.12345678, "timeout_s": 12.3456789, "description": " two  spaces "}
+    made = await api("POST", ENDPOINTS, {"url": URL, **exact})
+    path = f"/ui/tenants/shop/endpoints/{made['id']}/edit"
+    page = (await http.get(path)).text
+    typed = dict(re.findall(r'<input[^>]*name="(\w+)"[^>]*value="([^"]*)"', page))
+    typed = {name: html.unescape(text).strip() for name, text in typed.items()}
+    assert typed["qps"] == "0.12345678"
+    done = await http.post(path, data=typed | {"event_types": "order.*"}, headers=SAME_SITE)
+    assert done.status_code == 303
+    after = await api("GET", f"{ENDPOINTS}/{made['id']}")
+    assert after["event_types"] == ["order.*"]
+    assert {name: after[name] for name in exact} == exact
+
+
+@pytest.mark.parametrize(
+    ("odd", "status"),
+    [
+        ({"version": "9" * 5_000}, 422),
+        ({"version": "-1"}, 422),
+        ({"csrf": "\u00e9"}, 403),
+        ({f"field{number}": "" for number in range(200)}, 422),
+        ({"qps": "nan"}, 422),
+        ({"timeout_s": "inf"}, 422),
+        ({"headers": "X-A: 1\n\0: 2"}, 422),
+    ],
+    ids=lambda odd: str(odd)[:20],
+)
+async def test_odd_values_are_refused_and_change_nothing(api: Api, odd: dict[str, str], status: int) -> None:
+    http = await signed_in(api, await key_of(api, "manage"))
+    made = await api("POST", ENDPOINTS, {"url": URL})
+    path = f"/ui/tenants/shop/endpoints/{made['id']}/edit"
+    page = (await http.get(path)).text
+    version = re.search(r'name="version" value="(\d+)"', page)[1]  # type: ignore[index]
+    typed = {"csrf": proof_in(page), "version": version, "url": URL, "timeout_s": "5", "description": "new"}
+    assert (await http.post(path, data=typed | odd, headers=SAME_SITE)).status_code == status
+    assert (await api("GET", f"{ENDPOINTS}/{made['id']}"))["description"] == ""
