@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import fastapi
@@ -73,6 +73,12 @@ def no_key(token: str) -> Problem:
     text = "the key is unknown, was deleted or has expired" if token else "send a key: Authorization: Bearer emqk_..."
     code = "invalid_key" if token else "no_key"
     return Problem(401, code, text, headers={"WWW-Authenticate": 'Bearer realm="emq"'})
+
+
+def bearer_of(headers: Mapping[bytes, bytes]) -> str:
+    """Return the key that a request brings; empty for none."""
+    scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def address_of(scope: Scope) -> str:

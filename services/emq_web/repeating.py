@@ -22,7 +22,7 @@ from starlette.responses import Response
 from emq.runtime import errors
 from emq_push.secrets import KEY_BYTES, Secrets
 from emq_push.service.repeats import Place
-from emq_web.access import caller_of, service_of
+from emq_web.access import bearer_of, caller_of, service_of
 from emq_web.problems import Problem, of_error
 
 METHODS = frozenset(("POST", "PUT", "PATCH", "DELETE"))
@@ -77,7 +77,7 @@ class RepeatableRoute(APIRoute):
 
 async def _once(request: fastapi.Request, key: str, handle: Handler) -> Response:
     caller, repeats = caller_of(request.scope), (await service_of(request)).repeats
-    place, seal = Place(caller.key.tenant, f"{caller.key.id} {key}"), _seal(request.headers["authorization"])
+    place, seal = Place(caller.key.tenant, f"{caller.key.id} {key}"), _seal(bearer_of(dict(request.headers.raw)))
     if kept := await repeats.begin(place, await _digest(request)):
         return _restored(seal.decrypt(kept))
     try:
@@ -111,7 +111,6 @@ async def _digest(request: fastapi.Request) -> str:
     return hashlib.sha256("\n".join(parts).encode() + b"\n" + await request.body()).hexdigest()
 
 
-def _seal(authorization: str) -> Secrets:
+def _seal(bearer: str) -> Secrets:
     """Return what encrypts answers for the holder of a bearer key."""
-    bearer = authorization.partition(" ")[2].strip()
     return Secrets([hashlib.blake2b(bearer.encode(), digest_size=KEY_BYTES, person=b"emq answers").digest()])

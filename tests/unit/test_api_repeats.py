@@ -103,6 +103,13 @@ async def test_a_key_belongs_to_the_bearer_key(api: Api) -> None:
     assert await rows(api) == []
 
 
+async def test_a_repeat_is_answered_whatever_other_authorization_the_first_request_had(api: Api) -> None:
+    other = [("Authorization", "Bearer other"), ("Authorization", f"Bearer {api.admin}"), *KEY.items()]
+    first = await api.http.post(ENDPOINTS, headers=other, json=BODY)
+    assert first.status_code == 201
+    assert await api("POST", ENDPOINTS, BODY, headers=KEY, status=201) == first.json()
+
+
 async def test_a_refused_request_may_be_repeated(api: Api) -> None:
     await api("POST", ENDPOINTS, {}, headers=KEY, status=422)
     reader = await api.key_of("read", "acme")
