@@ -141,7 +141,7 @@ async def submit_tasks(of: access.PoolReader, request: fastapi.Request) -> answe
     bodies, is_single = BODIES.read(await request.body())
     found = await of.desk.submit(of.pool, [body.submission() for body in bodies])
     if is_single or all(_is_unavailable(each) for each in found):
-        first = found[0]
+        first = next((each for each in found if isinstance(each, errors.OutcomeUnknown)), found[0])
         if isinstance(first, Receipt) and is_single:
             return answers.TaskReceipt(id=first.id, wait_s=_finite(first.wait_s))
         if isinstance(first, errors.EMQError):
