@@ -352,3 +352,11 @@ def test_the_command_line_creates_such_endpoints(emq: Shell, monkeypatch: pytest
 def test_a_change_that_makes_a_secret_is_made_once() -> None:
     assert not operations.change_endpoint("acme", "ep", qps=None).headers
     assert "Idempotency-Key" in operations.change_endpoint("acme", "ep", signature="hmac").headers
+
+
+@pytest.mark.parametrize("name", ["\\ud800", "\\u00e9", "x" * 10_000], ids=["half a pair", "not ASCII", "long"])
+async def test_a_header_that_cannot_be_one_is_not_removed_either(api: Api, name: str) -> None:
+    made = await endpoint_of(api)
+    path, headers = f"/v1/tenants/acme/endpoints/{made['id']}", {"Content-Type": "application/merge-patch+json"}
+    answer = await api.raw("PATCH", path, content=f'{{"headers": {{"{name}": null}}}}'.encode(), headers=headers)
+    assert (answer.status_code, answer.json()["pointer"]) == (422, "/headers")

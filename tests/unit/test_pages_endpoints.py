@@ -8,6 +8,7 @@ import re
 import pytest
 from test_pages_gate import SAME_SITE, key_of, proof_in, signed_in
 
+from support import push_api
 from support.push_api import Api
 
 ENDPOINTS = "/v1/tenants/shop/endpoints"
@@ -52,3 +53,27 @@ async def test_odd_values_are_refused_and_change_nothing(api: Api, odd: dict[str
     typed = {"csrf": proof_in(page), "version": version, "url": URL, "timeout_s": "5", "description": "new"}
     assert (await http.post(path, data=typed | odd, headers=SAME_SITE)).status_code == status
     assert (await api("GET", f"{ENDPOINTS}/{made['id']}"))["description"] == ""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "keys?tenant=%00",
+        "tenants/%00",
+        "tenants/shop/find?message=%00",
+        "tenants/shop/find?endpoint=%00",
+        "tenants/shop/endpoints/%00/edit",
+        "tenants/shop/pause?endpoint=%00",
+        "pools/%00",
+    ],
+)
+async def test_a_nul_in_a_path_a_query_or_a_form_is_refused(fresh_postgres: str, path: str) -> None:
+    async with push_api.opened("shop", database=fresh_postgres) as api:
+        http = await signed_in(api, api.admin)
+        assert (await http.get(f"/ui/{path}")).status_code == (422 if "?" in path else 404)
+        typed = {"csrf": proof_in((await http.get("/ui/tenants/shop/endpoints/new")).text), "url": "\0", "to": "pause"}
+        for posted in ("tenants/shop/endpoints/%00/delete", "tenants/shop/endpoints/new", "tenants/shop/pause"):
+            answer = await http.post(f"/ui/{posted}", data=typed | {"endpoint": "\0"}, headers=SAME_SITE)
+            assert answer.status_code == (404 if "%00" in posted else 422)
+        for method, of in (("GET", ""), ("POST", "/messages"), ("POST", "/endpoints/x%00:rotate-secret")):
+            await api(method, f"/v1/tenants/%00{of}", {} if method == "POST" else None, status=404)

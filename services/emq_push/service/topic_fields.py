@@ -182,6 +182,10 @@ class TopicFields(msgspec.Struct, frozen=True):
                 key for key in found if key.startswith(HEADER_PREFIX) and key != HEADER_PREFIX + found.get(AUTH, "")
             ]
             there = {key.removeprefix(HEADER_PREFIX): found.pop(key) for key in keys}
+            for name in self.headers or ():
+                if not name.isascii() or len(name) > MAX_HEADER_LENGTH:
+                    text = f"{name[:80]!a} is not a header name; use letters, digits and hyphens"
+                    raise Invalid("invalid_request", text, "/headers")
             given = {name: value for name, value in (self.headers or {}).items() if value is not None}
             sealed = {name: _encrypted(value, secrets, f"/headers/{name}") for name, value in given.items()}
             headers = {**self._with_headers(there), **sealed}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
@@ -155,9 +155,16 @@ async def form_of(request: fastapi.Request, visitor: Visitor | None) -> dict[str
         fields = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
     except ValueError:
         raise Problem(422, "", f"The form has more than {MOST_FIELDS} fields.") from None
+    check_text(fields.values())
     if visitor is not None and not hmac.compare_digest(fields.get("csrf", "").encode(), visitor.csrf.encode()):
         raise Problem(403, "forbidden", "This page is out of date. Load it again, then repeat what you did.")
     return fields
+
+
+def check_text(given: Iterable[str]) -> None:
+    """Raise `Problem` if a value has a NUL character, which PostgreSQL refuses in texts."""
+    if any("\0" in each for each in given):
+        raise Problem(422, "", "A value has a NUL character. Remove it.")
 
 
 def inner_path(text: str) -> str:

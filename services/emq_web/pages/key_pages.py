@@ -98,7 +98,7 @@ async def audit_log(
     cursor: str = "",
 ) -> Response:
     asked = {"tenant": tenant, "actor": actor, "action": action, "target": target, "since": since, "until": until}
-    asked = {name: value.strip().replace("\0", "")[:200] for name, value in asked.items()}
+    asked = {name: value.strip()[:200] for name, value in asked.items()}
     wrong, rows, more = "", list[EntryRow](), ""
     try:
         page = await screen.service.audit_log(ROWS, cursor, _filter(asked))

@@ -77,7 +77,9 @@ class Screen(NamedTuple):
 
 
 async def screen_of(request: fastapi.Request, service: Service) -> Screen:
-    return Screen(request, pages_of(request), service, await gate.visitor_of(request, service))
+    visitor = await gate.visitor_of(request, service)
+    gate.check_text(request.query_params.values())
+    return Screen(request, pages_of(request), service, visitor)
 
 
 async def screen_of_admin(screen: Annotated[Screen, fastapi.Depends(screen_of)]) -> Screen:
