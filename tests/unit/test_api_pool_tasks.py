@@ -197,6 +197,11 @@ async def test_a_store_that_does_not_answer_is_503_for_all_and_told_for_each_of_
     monkeypatch.setattr(Submitter, "submit", submit)
     assert (await api("POST", TASKS, {"tasks": [HELLO, HELLO]}, status=503))["code"] == "unavailable"
     assert (await api("POST", TASKS, HELLO, status=503))["code"] == "unavailable"
+    outcomes[1] = errors.OutcomeUnknown("the connection broke")
+    key = {"Idempotency-Key": "k"}
+    await api("POST", TASKS, {"tasks": [HELLO, HELLO]}, headers=key, status=503)
+    again = await api("POST", TASKS, {"tasks": [HELLO, HELLO]}, headers=key, status=409)
+    assert again["code"] == "request_in_progress", "one of them may be stored"
     outcomes[0] = errors.TaskRefused("no", code="deadline", wait_s=12.0)
     found = await api("POST", TASKS, {"tasks": [HELLO, HELLO]}, status=202)
     assert [each["problem"]["status"] for each in found["data"]] == [409, 503]
