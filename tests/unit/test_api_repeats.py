@@ -6,8 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from emq.runtime import errors
+from emq_push.records.accepted import Accepted
 from emq_push.service import repeats
 from emq_push.service.endpoints import EndpointService
 from emq_push.service.keys import KeyService
@@ -208,6 +210,21 @@ async def test_repeats_at_the_same_time_wait_for_the_first_one(api: Api, monkeyp
     found = await asyncio.gather(*[api("POST", "/v1/keys", {"role": "admin"}, headers=KEY) for _ in range(5)])
     assert len({each["key"] for each in found}) == 1
     assert len(await api.listed("/v1/keys")) == 2
+
+
+async def test_a_repeat_is_carried_out_although_others_were_quicker_twice_and_were_refused(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, quicker = Accepted.add_repeats, [True, True]
+
+    def adds(*args: Any) -> None:
+        if quicker and quicker.pop():
+            raise sa.exc.IntegrityError("INSERT", {}, Exception("there is one"))
+        add(*args)
+
+    monkeypatch.setattr(Accepted, "add_repeats", adds)
+    await api("POST", ENDPOINTS, BODY, headers=KEY, status=201)
+    assert len(await endpoints(api)) == 1
 
 
 async def test_keys_are_forgotten_after_a_day(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,8 +84,8 @@ class Repeats:
 
         try:
             return await self._parts.write(look)
-        except sa.exc.IntegrityError:  # somebody else was quicker
-            return await self._parts.write(look)
+        except sa.exc.IntegrityError:  # somebody else was quicker, and may be refused before we look again
+            return Repeat(digest, "", self._parts.now_us())
 
     async def end(self, place: Place, answer: str) -> None:
         """Note the answer of a request. Raises `DatabaseUnavailable`; then repeats are refused."""
