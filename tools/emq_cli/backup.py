@@ -59,8 +59,9 @@ def _lines(found: Fit) -> Iterator[str]:
         messages = output.count(sum(orphan.messages for orphan in found.orphans), "message")
         topics = output.count(len({orphan.topic for orphan in found.orphans}), "topic")
         yield (
-            f"the database is the older copy: the store holds {messages} of {topics} that it does not know, or that it "
-            "knows with fewer groups. Nobody consumes them until you adopt them; see: emq store orphans"
+            f"unknown to the database: the store holds {messages} of {topics} that it does not know, or that it knows "
+            "with fewer groups. The database is the older copy, or they were deleted after the copy of the store was "
+            "made. Nobody consumes them until you adopt them; see: emq store orphans"
         )
     if found.fits:
         yield f"the copies fit together: hosts go on in {queues} from the saved progress."
