@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 import emq_servers as servers
 from support import cluster, cluster_load, cluster_receipts
-from support.cluster import LEASE_US, SESSION_TIMEOUT_S, Cluster, Note
+from support.cluster import LEASE_US, SESSION_TIMEOUT_S, Cluster
 
 
 @pytest.fixture
-def ensemble(zookeeper_ensemble: servers.Ensemble) -> Iterator[servers.Ensemble]:
+def zookeeper_ensemble(zookeeper_ensemble: servers.Ensemble) -> Iterator[servers.Ensemble]:
     """Started anew where it was left down."""
     yield zookeeper_ensemble
     for server in zookeeper_ensemble.servers:
         if server.running:
             server.resume()
     zookeeper_ensemble.restart(*(n for n, server in enumerate(zookeeper_ensemble.servers) if not server.running))
-
-
-@pytest.fixture
-async def hosts(
-    ensemble: servers.Ensemble, redis_url: str, tmp_path: Path, record_property: Note
-) -> AsyncIterator[Cluster]:
-    with cluster.place_on(ensemble, redis_url, tmp_path) as place:
-        async with Cluster(place, tmp_path, note=record_property) as made:
-            yield made
 
 
 async def kill(ensemble: servers.Ensemble) -> None:
@@ -51,13 +41,13 @@ async def go_on(ensemble: servers.Ensemble) -> None:
 
 
 async def test_without_a_quorum_hosts_go_on_to_their_deadline_and_resume_when_it_is_back(
-    hosts: Cluster, ensemble: servers.Ensemble
+    hosts: Cluster, zookeeper_ensemble: servers.Ensemble
 ) -> None:
     async with hosts.load(cluster_load.FEW_TOPICS):
         members = await hosts.started(2)
         for lose, find in ((kill, restart), (stop, go_on)):
             await asyncio.sleep(2)
-            await lose(ensemble)
+            await lose(zookeeper_ensemble)
             lost_us = cluster.now_us()
             for member in members:
                 hosts.crashed(member)
@@ -68,5 +58,5 @@ async def test_without_a_quorum_hosts_go_on_to_their_deadline_and_resume_when_it
                 assert started[-1] <= lost_us + LEASE_US
                 if lose is stop:  # a broken connection is seen at once; then the buffers may be empty
                     assert lost_us < started[-1]
-            await find(ensemble)
+            await find(zookeeper_ensemble)
             await hosts.until_working(*members, since_us=found_us)

@@ -113,7 +113,7 @@ async def test_a_store_that_is_older_is_told_with_what_is_lost(later: int) -> No
     assert found.behind == 1
     assert (found.missing, found.lost) == ((1, 0) if later else (5, 2))
     assert found.waiting == later
-    assert "the store is the older copy: 1 queue of 1 lack at least" in told(found)
+    assert "the store is the older copy: in 1 queue of 1, it lacks at least" in told(found)
 
 
 async def test_without_a_mark_that_the_store_has_the_queue_is_delivered_from_its_head() -> None:

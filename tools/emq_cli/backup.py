@@ -40,7 +40,7 @@ async def check(session: Session) -> None:
 
 
 def _lines(found: Fit) -> Iterator[str]:
-    queues = output.count(found.queues, "queue")
+    queues, behind = output.count(found.queues, "queue"), output.count(found.behind, "queue")
     if not found.is_known:
         named = f"identity {found.store}" if found.store else "no identity: no host has ever had it, or it is empty"
         yield (
@@ -50,7 +50,7 @@ def _lines(found: Fit) -> Iterator[str]:
         )
     if found.behind:
         yield (
-            f"the store is the older copy: {output.count(found.behind, 'queue')} of {found.queues:,} lack at least "
+            f"the store is the older copy: in {behind} of {found.queues:,}, it lacks at least "
             f"{output.count(found.missing, 'message')} that hosts had read. {found.lost:,} of them were not finished, "
             "and are lost with all that was published later. Hosts go back by themselves. A newer copy of the store "
             "would have them."
@@ -67,6 +67,6 @@ def _lines(found: Fit) -> Iterator[str]:
         yield f"the copies fit together: hosts go on in {queues} from the saved progress."
     if found.is_known:
         yield (
-            f"{output.count(found.waiting, 'message')} wait in queues with saved progress. Those that were finished "
-            "after the copy of the database was made are delivered again."
+            f"{output.count(found.waiting, 'message')} in queues with saved progress will be delivered, also those "
+            "that were finished after the copy of the database was made."
         )

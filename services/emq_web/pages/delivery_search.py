@@ -55,17 +55,15 @@ def _fields(given: Mapping[str, str], endpoints: Mapping[str, str]) -> list[Fiel
 
 def _filter(given: Mapping[str, str]) -> DeliveryFilter:
     """Return what somebody asks for. Raises `Invalid`."""
-    state, status = given.get("state", ""), given.get("status", "")
-    if state and state not in {known.value for known in State}:
-        raise Invalid("invalid_request", f"{state[:40]!r} is not a state of deliveries")
+    status = given.get("status", "")
     if status and not 100 <= number_in(status) <= 599:
         raise Invalid("invalid_request", f"A status is a number from 100 to 599, not {status[:40]!r}.")
     return DeliveryFilter(
-        state=State(state) if state else None,
+        state=tenant_pages.state_in(given.get("state", "")),
         endpoint=given.get("endpoint", ""),
         event_types=tuple(given.get("event_types", "").split()),
         since_us=time_in(given.get("since", ""), 0),
         until_us=time_in(given.get("until", ""), 1 << 62),
         message=given.get("message", ""),
-        status=int(float(status)) if status else 0,
+        status=int(number_in(status)) if status else 0,
     )

@@ -53,7 +53,7 @@ def fields_of(given: Typed, own_rate: float, headers: Sequence[str]) -> list[Fie
     """
     types_hint = "With spaces between; order.* for all below order, * for all."
     rate_hint = f"Most deliveries started in a second; empty for your own rate of {number(own_rate)}."
-    there = f"It has {', '.join(headers)}. Name: without a value removes one; those that no line names stay."
+    there = f"It has {', '.join(headers)}. Name: without a value removes one. Those that you do not name stay."
     headers_hint = f"A line each: Name: value. {there if headers else 'No page shows the values again.'}"
     return [
         Field("url", "URL", given.url, "url", required=True),

@@ -150,10 +150,15 @@ async def subject(service: PushService, visitor: Visitor, name: str) -> Subject:
     return await tenant_screen.subject(service, name, any_topic=visitor.sees_all)
 
 
+def state_in(text: str) -> State | None:
+    """Return the state that somebody chose; None for all. Raises `Invalid` if it is none."""
+    if text and text not in {known.value for known in State}:
+        raise Invalid("invalid_request", f"{text[:40]!r} is not a state of deliveries")
+    return State(text) if text else None
+
+
 async def _deliveries(service: PushService, of: Subject, state: str, cursor: str) -> DeliveryList:
-    if state and state not in {known.value for known in State}:
-        raise Invalid("invalid_request", f"{state[:40]!r} is not a state of deliveries")
-    wanted = DeliveryFilter(state=State(state) if state else None)
+    wanted = DeliveryFilter(state=state_in(state))
     page = await service.reading.deliveries(of.name, wanted, DELIVERIES, cursor)
     return DeliveryList([*page.rows], await tenant_screen.endpoint_names(service, of), state, cursor, page.next)
 
