@@ -219,7 +219,7 @@ class HostingApp(HookedApp):
         if self.store.shared:
             neighbours = Neighbours(self.store.lanes, self.database, options.environment, self.host_name())
         self.host = Host(
-            Storage(self.store, self.catalog, self._opened(self._checkpoints)),
+            Storage(self.store, self.catalog, self.checkpoints),
             membership,
             self.handlers,
             Services(

@@ -8,7 +8,7 @@ import os
 import re
 import socket
 from collections.abc import Awaitable, Callable
-from typing import ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from emq.app.servers import Servers
 from emq.database import Database, urls
@@ -28,8 +28,6 @@ from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.trail.sink import NullTrail, TrailSink
 
-Part = TypeVar("Part")
-
 
 class OpenedApp:
     """The parts of an app: settings, clock, database, store, catalog, producer, trail; see `emq.app.app.App`.
@@ -38,6 +36,13 @@ class OpenedApp:
         declared: the families that are there once the app is open.
     """
 
+    database: Database
+    store: Store
+    catalog: Catalog
+    checkpoints: CheckpointStore
+    producer: Producer
+    admin: Admin
+    families: Families
     _open: ClassVar[set[int]] = set()
     """Numbers of the open apps of this process; they give each app a host name of its own."""
 
@@ -56,13 +61,6 @@ class OpenedApp:
         self._number = 0
         self._stack: contextlib.AsyncExitStack | None = None
         self._is_entered = False
-        self._store: Store | None = None
-        self._catalog: Catalog | None = None
-        self._producer: Producer | None = None
-        self._admin: Admin | None = None
-        self._families: Families | None = None
-        self._database: Database | None = None
-        self._checkpoints: CheckpointStore | None = None
 
     async def __aenter__(self) -> Self:
         if self._is_entered:
@@ -84,29 +82,29 @@ class OpenedApp:
             self._servers = Servers(
                 self.settings, self.clock, self.host_name(), patient=self._patient, create=self._create
             )
-            self._database = await self._servers.open_database(self._open_database)
-            stack.push_async_callback(self._database.close)
-            self._store = await self._servers.open_store()
-            stack.push_async_callback(self._store.close)
+            self.database = await self._servers.open_database(self._open_database)
+            stack.push_async_callback(self.database.close)
+            self.store = await self._servers.open_store()
+            stack.push_async_callback(self.store.close)
             if self._given_trail is None and self.settings.trail:
                 self.trail = self._open_trail(stack)
             await self._keep_time(stack)
-            self._catalog = Catalog(
-                self._database,
+            self.catalog = Catalog(
+                self.database,
                 environment,
-                self._store.log.max_queue_qps,
+                self.store.log.max_queue_qps,
                 lua_folds=self.settings.lua_folds,
                 place=self.place,
             )
             stores = KnownStores(
-                self._database, environment, self._store.lanes, passwords.hide_password(self.settings.store)
+                self.database, environment, self.store.lanes, passwords.hide_password(self.settings.store)
             )
-            self._checkpoints = CheckpointStore(self._database, environment, stores)
-            self._producer = Producer(self._store, self._catalog, self.trail, self.clock)
-            self._admin = Admin(self._catalog, self._store, self._checkpoints, self._next_epoch, self.trail, self.clock)
-            self._families = Families(self._catalog, self._admin)
+            self.checkpoints = CheckpointStore(self.database, environment, stores)
+            self.producer = Producer(self.store, self.catalog, self.trail, self.clock)
+            self.admin = Admin(self.catalog, self.store, self.checkpoints, self._next_epoch, self.trail, self.clock)
+            self.families = Families(self.catalog, self.admin)
             stack.callback(self.handlers.close)
-            await self._families.declare(self.declared)
+            await self.families.declare(self.declared)
             self._stack = stack.pop_all()
 
     @property
@@ -154,44 +152,18 @@ class OpenedApp:
         machine = re.sub(r"[^A-Za-z0-9._@-]", "-", socket.gethostname()).lstrip("._@-")[:150] or "host"
         return f"{machine}-{os.getpid()}" + (f"-{self._number}" if self._number else "")
 
-    @property
-    def store(self) -> Store:
-        return self._opened(self._store)
-
-    @property
-    def catalog(self) -> Catalog:
-        return self._opened(self._catalog)
-
-    @property
-    def producer(self) -> Producer:
-        return self._opened(self._producer)
-
-    @property
-    def admin(self) -> Admin:
-        return self._opened(self._admin)
-
-    @property
-    def families(self) -> Families:
-        return self._opened(self._families)
-
-    @property
-    def database(self) -> Database:
-        return self._opened(self._database)
-
-    @property
-    def checkpoints(self) -> CheckpointStore:
-        return self._opened(self._checkpoints)
-
     async def _next_epoch(self) -> int:
         return await self._next_generation(self.clock.now_us())
 
     async def _next_generation(self, least: int) -> int:
         return await self.database.next_generation(self.settings.environment, least=least)
 
-    def _opened(self, part: Part | None) -> Part:
-        if part is None:
-            raise not_open()
-        return part
+    if not TYPE_CHECKING:  # to a type checker, every name would be one of these
+
+        def __getattr__(self, name: str) -> Any:
+            if name in OpenedApp.__annotations__:
+                raise not_open()
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 def not_open() -> errors.WrongState:

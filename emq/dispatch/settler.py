@@ -20,7 +20,7 @@ from emq.runtime import errors
 from emq.runtime.aside import Asides, Call
 from emq.runtime.troubles import Troubles
 from emq.storage import message, slot_store
-from emq.storage.answers import FAILURES, Failure, of_each, unexpected
+from emq.storage.answers import FAILURES, Failure, of_each, of_each_add, unexpected
 from emq.storage.lane_store import LaneStore
 from emq.storage.slot_store import SortedStore
 from emq.trail import events
@@ -176,7 +176,8 @@ class Settler:
     async def _move(self, batch: Sequence[Pending]) -> None:
         """Add messages to their lanes, and then finish them in their present places."""
         now_ms, left = self._clock.now_us() // 1000, self._to_send(batch)
-        added = await of_each(self._lanes.add([lane_add(p, now_ms) for p in left]), len(left)) if left else []
+        moved = [(lane_add(p, now_ms), p.group.owner.topic.options.durability) for p in left]
+        added = await of_each_add(self._lanes.add, moved)
         for pending, answer in self._answered(left, [_of_add(answer) for answer in added]):
             self._done(pending, answer)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
 from emq.runtime import errors, plurals
-from emq.storage.answers import FAILURES, of_each
+from emq.storage.answers import FAILURES, of_each, of_each_add
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.message import Message
 from emq.topics.key_layouts import group_of_key
@@ -57,6 +57,11 @@ class _Entry:
     def lane(self) -> str:
         """The lane of the group that its key belongs to."""
         return self.group.owner.topic.group(self.to)
+
+    @property
+    def add(self) -> LaneAdd:
+        m, since_ms = self.message, self.sent_ms.get(self.lane)
+        return LaneAdd(self.lane, m.uid, self.body, self.due_ms, priority=m.priority, since_ms=since_ms)
 
 
 class Forwarder:
@@ -166,16 +171,11 @@ class Forwarder:
 
     async def _put(self, batch: list[_Entry]) -> list[_Entry]:
         """Add entries to their other lanes; return the entries whose id the other lane knows already."""
-        adds = [
-            LaneAdd(
-                e.lane, e.message.uid, e.body, e.due_ms, priority=e.message.priority, since_ms=e.sent_ms.get(e.lane)
-            )
-            for e in batch
-        ]
+        moved = [(e.add, e.group.owner.topic.options.durability) for e in batch]
         now_ms = self._clock.now_us() // 1000
         for entry in batch:
             entry.sent_ms.setdefault(entry.lane, now_ms)
-        answers = await of_each(self._lanes.add(adds), len(adds)) if adds else ()
+        answers = await of_each_add(self._lanes.add, moved)
         for entry, answer in zip(batch, answers, strict=True):
             entry.taken = answer is None
             entry.added = None if isinstance(answer, FAILURES) else entry.taken or answer is True

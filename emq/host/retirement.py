@@ -19,6 +19,7 @@ from emq.runtime.clock import Clock
 from emq.runtime.guard import SAID_AGAIN_S
 from emq.runtime.slicing import in_slices
 from emq.storage.answers import accepted, served
+from emq.storage.durability import Durability
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.log_store import Trim
 from emq.storage.store import Store
@@ -249,7 +250,7 @@ class Retirement:
         """Move the groups' dead letters; return whether nothing has changed for `stable_s`."""
         moved = 0
         for slot in slots:
-            moved += await move_dead_letters(self._store.lanes, slot, topic.group(0))
+            moved += await move_dead_letters(self._store.lanes, slot, topic.group(0), topic.options.durability)
         now_s, stable = asyncio.get_running_loop().time(), self._stable.get(topic.name)
         if stable is None or moved or stable.topic != topic:
             stable = self._stable[topic.name] = Stable(topic, now_s)
@@ -283,7 +284,8 @@ class Retirement:
         lanes = [lane for lane in dropped if lane not in active]  # the topic may have grown again
         for lane in lanes:
             while page := await store.waiting(lane, 0, RESCUE_PAGE):
-                accepted(await store.add([LaneAdd(to, e.id, e.body, e.due_ms, priority=e.priority) for e in page]))
+                adds = [LaneAdd(to, e.id, e.body, e.due_ms, priority=e.priority) for e in page]
+                accepted(await store.add(adds, topic.options.durability))
                 served(await store.settle([LaneSettle(lane, e.id, LaneVerdict.RECALL) for e in page]))
         # A later deletion of the topic would not know these groups.
         for part in _parts(lanes):
@@ -292,7 +294,7 @@ class Retirement:
         del self._unrescued[name]
 
 
-async def move_dead_letters(store: LaneStore, lane: str, to: str) -> int:
+async def move_dead_letters(store: LaneStore, lane: str, to: str, durability: Durability) -> int:
     """Move a retired group's dead letters to another lane; return their number.
 
     This function adds each dead letter to the other lane before it drops the dead letter from the retired lane. A crash
@@ -302,7 +304,8 @@ async def move_dead_letters(store: LaneStore, lane: str, to: str) -> int:
     """
     count = 0
     while page := await store.dead(lane, limit=RESCUE_PAGE):
-        accepted(await store.add([LaneAdd(to, d.id, d.body, d.dead_ms, d.reason, since_ms=d.dead_ms) for d in page]))
+        adds = [LaneAdd(to, d.id, d.body, d.dead_ms, d.reason, since_ms=d.dead_ms) for d in page]
+        accepted(await store.add(adds, durability))
         served(await store.settle([LaneSettle(lane, d.id, LaneVerdict.PURGE, for_good=True) for d in page]))
         count += len(page)
     return count

@@ -167,7 +167,7 @@ async def _put_back(store: SortedStore, topic: Topic, dead: DeadMember, score: f
     if dead.slot.apart and ends and topic.fold.name != "count":
         note = message.encode_note(message.Note(told.key, now_us, told.headers))
         add = slot_store.SlotAdd(dead.slot, dead.member, score, topic.keep, dead.body, note, topic.fold)
-        [added] = served(await store.add([add]))
+        [added] = served(await store.add([add], topic.options.durability))
         if isinstance(added, errors.EMQError):
             raise added
         verdict = slot_store.SlotSettle(dead.slot, dead.member, slot_store.SlotVerdict.PURGE)

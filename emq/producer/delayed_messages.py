@@ -17,7 +17,7 @@ from emq.runtime import errors
 from emq.runtime.clock import Clock
 from emq.runtime.inputs import number
 from emq.storage import message
-from emq.storage.answers import FAILURES, of_each
+from emq.storage.answers import FAILURES, of_each, of_each_add
 from emq.storage.durability import Durability
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.message import Message
@@ -165,7 +165,8 @@ class LaneProducer:
             elif isinstance(mine, FAILURES):
                 left.append(item)
         if self._unplaced:
-            added = await of_each(self._lanes.add([_entry(item) for item in self._unplaced]), len(self._unplaced))
+            moved = [(_entry(item), item.topic.options.durability) for item in self._unplaced]
+            added = await of_each_add(self._lanes.add, moved)
             self._unplaced = [i for i, a in zip(self._unplaced, added, strict=True) if isinstance(a, FAILURES)]
         return [*left, *self._unplaced]
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias, TypeVar
 
 from emq.runtime import errors, plurals
 from emq.runtime.troubles import Unexpected
+from emq.storage.durability import Durability
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 Failure: TypeAlias = errors.StoreUnavailable | errors.StoreFull
@@ -46,6 +48,17 @@ async def of_each(call: Awaitable[Sequence[T]], entries: int) -> Sequence[T | Fa
             raise  # the caller was cancelled, not only something within the driver
         log.debug("a call of %s broke", plurals.count(entries, "entry", "entries"), exc_info=exc)
         return [unexpected(exc)] * entries
+
+
+async def of_each_add(
+    add: Callable[[Sequence[A], Durability], Awaitable[Sequence[T]]], moved: Sequence[tuple[A, Durability]]
+) -> Sequence[T | Failure]:
+    """Add what moves here, as safely as it was published, before it leaves where it was; see `of_each`."""
+    answers: dict[int, T | Failure] = {}
+    for durability in dict.fromkeys(durability for _, durability in moved):
+        places = [i for i, each in enumerate(moved) if each[1] == durability]
+        answers |= zip(places, await of_each(add([moved[i][0] for i in places], durability), len(places)), strict=True)
+    return [answers[place] for place in range(len(moved))]
 
 
 def unexpected(exc: BaseException) -> Unexpected:

@@ -15,7 +15,8 @@ from emq.runtime import errors
 from emq.runtime.aside import Asides, Call
 from emq.runtime.troubles import Troubles
 from emq.storage import message
-from emq.storage.answers import FAILURES, Failure, of_each, unexpected
+from emq.storage.answers import FAILURES, Failure, of_each, of_each_add, unexpected
+from emq.storage.durability import Durability
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.message import Message
 from emq.storage.slot_store import SortedStore
@@ -85,6 +86,10 @@ class _Turn:
         if not merged_occurrences.merges(topic):
             return []
         return [merged_occurrences.placed(topic, m, due_ms, m.expires_us) for _, due_ms in self.occurrences]
+
+    @property
+    def durability(self) -> Durability:
+        return self.group.owner.topic.options.durability
 
     @property
     def stays(self) -> bool:
@@ -222,14 +227,14 @@ class Firing:
         """Add occurrences; return the turns that may be settled."""
         turns = self._kept(turns, lambda turn: turn.group.lost or (turn.group.stopping and not turn.in_doubt))
         adds_of = [turn.adds for turn in turns]
-        adds = [add for each in adds_of for add in each]
+        adds = [(add, turn.durability) for turn, each in zip(turns, adds_of, strict=True) for add in each]
         now_ms = self._clock.now_us() // 1000
         for turn, each in zip(turns, adds_of, strict=True):
             for add in each:
                 turn.sent_ms.setdefault(add.id, now_ms)
-        answers = iter(await of_each(self._lanes.add(adds), len(adds)) if adds else ())
-        placed = [each.add for turn in turns for each in turn.placed]
-        places = iter(await of_each(self._slots.add(placed), len(placed)) if placed else ())
+        answers = iter(await of_each_add(self._lanes.add, adds))
+        placed = [(each.add, turn.durability) for turn in turns for each in turn.placed]
+        places = iter(await of_each_add(self._slots.add, placed))
         added = []
         for turn, mine in zip(turns, adds_of, strict=True):
             of_turn: list[object] = [next(answers) for _ in mine]
@@ -265,8 +270,7 @@ class Firing:
             for turn, answer in zip(turns, answers, strict=True)
             if answer is False and turn.stays and turn.entry.uid not in turn.proven
         ]
-        again = [turn.entry_add for turn in vanished]
-        added = await of_each(self._lanes.add(again), len(again)) if again else ()
+        added = await of_each_add(self._lanes.add, [(turn.entry_add, turn.durability) for turn in vanished])
         unadded = {id(turn): a for turn, a in zip(vanished, added, strict=True) if isinstance(a, FAILURES)}
         for turn, answer in zip(turns, answers, strict=True):
             answer = unadded.get(id(turn), answer)

@@ -140,7 +140,9 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         dict[str, float],
         means("Delays by name, for `emq publish --delay NAME`; written remind=30m,final=2h, or rocketmq.", "s"),
     ] = {}
-    durability: Annotated[Durability, means("The durability for which a publish waits.")] = Durability.ACCEPTED
+    durability: Annotated[Durability, means("The durability that publishes and retries wait for.")] = (
+        Durability.ACCEPTED
+    )
     attributes: Annotated[
         dict[str, str],
         means(

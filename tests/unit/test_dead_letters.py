@@ -16,6 +16,7 @@ from emq.observe.dead_letters import Selection
 from emq.runtime import errors
 from emq.runtime.clock import SystemClock
 from emq.storage import message
+from emq.storage.durability import Durability
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict
 from emq.storage.message import Message
 from emq.topics.model import Topic, split
@@ -97,7 +98,7 @@ async def test_purged_letters_are_gone_and_others_stay(store: MemoryStore) -> No
 async def test_letters_move_to_another_slot_with_their_reasons_also_when_it_is_repeated(store: MemoryStore) -> None:
     [page] = [await store.lanes.dead("orders/1")]
     await store.lanes.add([LaneAdd("orders/0", page[0].id, page[0].body, 0, reason=page[0].reason)])  # it was cut short
-    assert await retirement.move_dead_letters(store.lanes, "orders/1", "orders/0") == 6
+    assert await retirement.move_dead_letters(store.lanes, "orders/1", "orders/0", Durability.FSYNCED) == 6
     assert sorted(await ids(store)) == sorted(f"m{i}" for i in range(12))
     found = {letter.id: letter async for letter in dead_letters.find(store, TOPIC)}
     assert {found[f"m{i}"].reason for i in (1, 3, 5)} == {"TimeoutError"}
@@ -111,7 +112,7 @@ async def test_a_letter_that_was_purged_after_a_move_broke_off_does_not_stand_ag
     [letter, *_] = await store.lanes.dead("orders/1")
     await store.lanes.add([LaneAdd("orders/0", letter.id, letter.body, 0, letter.reason)])  # it was cut short
     assert await store.lanes.settle([LaneSettle("orders/0", letter.id, LaneVerdict.PURGE, for_good=True)]) == [True]
-    assert await retirement.move_dead_letters(store.lanes, "orders/1", "orders/0") == 6
+    assert await retirement.move_dead_letters(store.lanes, "orders/1", "orders/0", Durability.FSYNCED) == 6
     assert len(await ids(store)) == 11
     assert letter.id not in await ids(store)
 
