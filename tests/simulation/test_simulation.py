@@ -35,7 +35,7 @@ from support.simulation.varied import GROWTH_LOST, PAUSE, RESIZE_KEYED, WAKES
 
 SEEDS = int(os.environ.get("EMQ_SIMULATED_SEEDS", "160"))
 """So many that each kind of fault happens in two at least."""
-CHUNK = 20
+CHUNK = 10
 CHUNKS = [range(first, min(first + CHUNK, SEEDS)) for first in range(0, SEEDS, CHUNK)]
 """Workers share the seeds in chunks of so many."""
 

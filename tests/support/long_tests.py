@@ -27,7 +27,7 @@ LIST = TESTS / "long_tests.txt"
 LONG_S = 3.0
 
 CORE = (
-    "simulation/test_simulation.py::test_every_promise_holds_for_every_seed[0-19]",
+    "simulation/test_simulation.py::test_every_promise_holds_for_every_seed[0-9]",
     "integration/test_cluster_restarts.py::test_twenty_joins_and_leaves_clean_or_by_kill_lose_nothing",
     "integration/test_demo.py::test_every_message_is_accounted_for_and_every_promise_held[sqlite]",
     "integration/test_hosts_on_one_database.py",
@@ -42,7 +42,7 @@ CHOSEN = re.compile(
             r"spark/.*",
             r"integration/test_site\.py::.*",
             r"integration/test_backups\.py::.*",
-            r"simulation/test_simulation\.py::test_each_kind_of_fault_happened.*",
+            r"simulation/test_simulation\.py::test_(each_kind_of_fault_happened|every_promise_holds_for_every_seed).*",
             r"day/test_day\.py::.*",
             # Judges of the simulation are tried one by one in test_judges.py; here whole clusters break a promise.
             r"simulation/test_(?!judges)\w+\.py::test_(?!nothing)\w+_(is|are)_found(\[.*)?",
