@@ -23,10 +23,17 @@ from emq.storage.slot_store import (
     Waiting,
 )
 from emq.storage.store import Store
+from emq_stores.redis import server_patience
 
 NOW = 1_900_000_000_000
 MB = 1 << 20
 """A body of 1 MiB, the usual most, and ten of these, which a topic may allow."""
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a server that has little of a busy machine take longer for 20 MB; hosts would claim again."""
+    monkeypatch.setattr(server_patience, "LEAST_S", server_patience.MOST_S)
 
 
 async def fill(store: Store, lanes: list[str], n: int, size: int, priorities: int = 1) -> None:
@@ -38,7 +45,7 @@ async def fill(store: Store, lanes: list[str], n: int, size: int, priorities: in
 
 async def claimed(store: Store, claims: list[LaneClaim], max_bytes: int) -> list[LaneClaimed]:
     answers = await store.lanes.claim(claims, NOW, max_bytes)
-    assert all(isinstance(answer, LaneClaimed) for answer in answers)
+    assert not [answer for answer in answers if not isinstance(answer, LaneClaimed)]
     return [answer for answer in answers if isinstance(answer, LaneClaimed)]
 
 

@@ -84,7 +84,7 @@ async def test_a_message_of_another_type_goes_alone(receiver: HttpReceiver) -> N
 
 
 async def test_a_cancelled_message_leaves_its_batch(receiver: HttpReceiver) -> None:
-    found = endpoint(receiver.url(), batch="5", batch_ms="50")
+    found = endpoint(receiver.url(), batch="5", batch_ms="500")
     async with Pusher({"t": found}.get, addresses=ANY) as push:
         tasks = [asyncio.create_task(push(message(id_, id_.encode()))) for id_ in "123"]
         await asyncio.sleep(0.01)

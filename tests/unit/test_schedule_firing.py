@@ -312,7 +312,7 @@ async def test_a_group_that_begins_to_stop_after_an_add_without_an_answer_repeat
     b.firing.put(b.group, m)
     add = b.store.real.lanes.add
 
-    async def handled_and_stopped(adds: Sequence[LaneAdd]) -> None:
+    async def handled_and_stopped(adds: Sequence[LaneAdd], _: object) -> None:
         await add(adds)
         for m in await b.claim():
             b.firing.claimed(b.group, m.id)

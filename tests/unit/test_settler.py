@@ -415,7 +415,7 @@ async def test_a_call_that_breaks_late_settles_no_message_twice(b: Bench) -> Non
     async def settle(settles: list[LaneSettle]) -> list[Any]:
         return [errors.StoreUnavailable("away") if s.id == "fails" else False for s in settles]
 
-    async def add(_: object) -> None:
+    async def add(*_: object) -> None:
         await asyncio.sleep(3)  # longer than a message rests
         raise errors.InvalidMessage("nobody expected this")
 
