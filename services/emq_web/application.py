@@ -103,10 +103,12 @@ def _routes() -> tuple[Sequence[BaseRoute], Paths]:
 
     FastAPI builds the models of a path at its first request, which takes longer than many requests.
     """
-    api = fastapi.APIRouter(responses=problems.RESPONSES)
+    api = fastapi.APIRouter(
+        responses=problems.RESPONSES, generate_unique_id_function=lambda route: route.endpoint.__name__
+    )
     of_push = (tenants, endpoints, messages, keys, families, deliveries, replays, dead_letters, lag, cluster)
     routers = [part.router for part in (*of_push, catalog, tasks, parts, now)]
-    routers += [messages.publishing, dead_letters.actions, *pages.ROUTERS]
+    routers += [messages.publishing, dead_letters.actions, keys.audit, *pages.ROUTERS]
     for router in routers:
         api.include_router(router)
     others = dict.fromkeys((DOCUMENT, probes.LIVE, probes.READY), probes.METHODS)

@@ -1,6 +1,7 @@
 """Completes the OpenAPI document with what holds for all operations, so that no operation has to say it.
 
-Headers of requests and answers, the media types of changes, and the examples of `examples.json`.
+Headers of requests and answers, problems, the media types of changes, and the examples of `examples.json`. What many
+operations have is written once, under a name, from which generators of clients make one type.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from emq_web import repeating
-from emq_web.problems import JSON, MERGE_PATCH
+from emq_web.problems import JSON, MEDIA_TYPE, MERGE_PATCH
 
 EXAMPLES = pathlib.Path(__file__).with_name("examples.json")
 """A story of requests, in order, with their answers: at least one for each operation. Tests run it."""
@@ -24,6 +25,7 @@ _HEADERS = {
     "Allow": "the methods of the path",
     "WWW-Authenticate": "the scheme of keys",
 }
+_WIDTHS = {"number": "double", "integer": "int64"}
 _OF_ALL = ("RateLimit-Policy", "RateLimit")
 _OF_STATUS = {"401": ("WWW-Authenticate",), "405": ("Allow",), "429": ("Retry-After",), "503": ("Retry-After",)}
 _KEY = {
@@ -60,9 +62,14 @@ def complete(document: dict[str, Any]) -> None:
     """Write into the document what holds for all operations."""
     parts = document["components"]
     parts["headers"] = {name: {"description": text, "schema": {"type": "string"}} for name, text in _HEADERS.items()}
+    parts["responses"] = {}
     examples = json.loads(EXAMPLES.read_text())
     for operation in operations(document):
         _complete(operation, [each for each in examples if each["operation"] == operation.name])
+        _share(operation.content, parts)
+    _ease(parts["schemas"])
+    for each in operations(document):
+        _ease(each.content.get("parameters", []))
 
 
 def _complete(operation: Operation, examples: list[dict[str, Any]]) -> None:
@@ -86,10 +93,67 @@ def _add_example(content: dict[str, Any], name: str, example: Mapping[str, Any])
     given = {**example.get("path", {}), **example.get("query", {})}
     for parameter in content.get("parameters", ()):
         if parameter.get("name") in given:
-            parameter.setdefault("examples", {})[name] = {"value": given[parameter["name"]]}
+            value, shown = {"value": given[parameter["name"]]}, parameter.setdefault("examples", {})
+            if value not in shown.values():
+                shown[name] = value
     if "body" in example:
         for kind in content["requestBody"]["content"].values():
             kind.setdefault("examples", {})[name] = {"value": example["body"]}
     if "answer" in example:
         kinds = content["responses"][str(example["status"])]["content"]
         kinds[JSON].setdefault("examples", {})[name] = {"value": example["answer"]}
+
+
+def _share(content: dict[str, Any], parts: dict[str, Any]) -> None:
+    """Move what other operations may have, too, from one of them to the parts of the document."""
+    for status, answer in content["responses"].items():
+        if status[0] in "45":
+            name = f"Problem{status}"
+            problem = {**answer, "content": {MEDIA_TYPE: answer["content"][JSON]}}
+            assert parts["responses"].setdefault(name, problem) == problem, f"{name} differs between operations"
+            content["responses"][status] = {"$ref": f"#/components/responses/{name}"}
+        for kind in answer.get("content", {}).values():
+            kind["schema"].pop("title", None)  # FastAPI's for a union: the operation's name does
+    for kind in content.get("requestBody", {}).get("content", {}).values():
+        kind["schema"] = _shared(kind["schema"], parts["schemas"])
+
+
+def _shared(schema: Any, schemas: dict[str, Any]) -> Any:
+    """Return a schema with a reference in place of each struct within it, which `schemas` gets."""
+    if isinstance(schema, list):
+        return [_shared(each, schemas) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _shared(each, schemas) for key, each in schema.items()}
+    if not {"title", "properties"} <= found.keys():
+        return found
+    name = found["title"]
+    assert schemas.setdefault(name, found) == found, f"two structs are called {name}"
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _ease(schema: Any) -> None:
+    """Write numbers and defaults so that generated code does what its users expect.
+
+    Generators take 32 bits for numbers without a format. A `default` makes clients in Go send the field always, so that
+    a PUT would overwrite what it should keep; in TypeScript, it makes the field required. So words tell the default.
+    """
+    if isinstance(schema, list):
+        for each in schema:
+            _ease(each)
+    elif isinstance(schema, dict):
+        kind = schema.get("type")
+        if isinstance(kind, str) and kind in _WIDTHS:  # a struct may have a field of the name `type`
+            schema.setdefault("format", _WIDTHS[kind])
+        if {"properties", "type"} <= schema.keys():
+            for field in schema["properties"].values():
+                _tell_default(field)
+        for each in schema.values():
+            _ease(each)
+
+
+def _tell_default(field: dict[str, Any]) -> None:
+    default = field.pop("default", None)
+    if default not in (None, "", [], {}) and "$ref" not in field:  # the fields of a struct have their own
+        told = [*filter(None, [field.get("description")]), f"default {json.dumps(default)}"]
+        field["description"] = "; ".join(told)

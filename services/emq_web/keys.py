@@ -14,6 +14,7 @@ from emq_push.records.keys import Key, Role
 from emq_web import access, forms, models, parameters
 
 router = models.Router(prefix="/v1", tags=["keys"])
+audit = models.Router(prefix="/v1", tags=["audit log"])
 
 TenantRole = Literal["read", "send", "manage"]
 
@@ -109,7 +110,7 @@ async def _wanted(
 Wanted = Annotated[AuditFilter, fastapi.Depends(_wanted)]
 
 
-@router.get("/audit-log", tags=["audit log"])
+@audit.get("/audit-log")
 async def list_changes(
     of: access.Admin,
     at: forms.ListAt,
@@ -120,7 +121,7 @@ async def list_changes(
     return forms.page(await of.service.audit_log(*at, wanted._replace(tenant=tenant)), _entry)
 
 
-@router.get("/tenants/{tenant}/audit-log", tags=["audit log"])
+@audit.get("/tenants/{tenant}/audit-log")
 async def list_changes_of_tenant(of: access.Manager, at: forms.ListAt, wanted: Wanted) -> Page[answers.AuditEntry]:
     """List who changed what of a tenant, the latest first."""
     return forms.page(await of.service.audit_log(*at, wanted._replace(tenant=of.tenant)), _entry)

@@ -205,16 +205,23 @@ def _range(meta: msgspec.Meta) -> Any:
 
 def summary(kind: Any) -> str:
     """Return the docstring of a struct without the section on its fields."""
-    return inspect.cleandoc((typing.get_origin(kind) or kind).__doc__ or "").partition("Attributes:\n")[0].strip()
+    return told((typing.get_origin(kind) or kind).__doc__ or "")[0]
 
 
 def descriptions(kind: Any) -> dict[str, str]:
     """Return the texts on fields in the docstrings of a struct and of those from which it inherits."""
     found: dict[str, str] = {}
     for each in reversed(inspect.getmro(typing.get_origin(kind) or kind)):
-        section = inspect.cleandoc(each.__doc__ or "").partition("Attributes:\n")[2]
-        for entry in _ENTRY.finditer(section):
-            text = re.sub(r"\s+", " ", entry["text"]).removesuffix(".")
-            text = re.sub(r"\b(None|True|False)\b", lambda word: _WORDS[word[0]], text)
-            found |= dict.fromkeys(entry["names"].split(", "), text)
+        found |= told(each.__doc__ or "")[1]
     return found
+
+
+def told(docstring: str) -> tuple[str, dict[str, str]]:
+    """Return what a docstring says of a struct, and of each of its fields."""
+    head, _, section = inspect.cleandoc(docstring).partition("Attributes:\n")
+    found: dict[str, str] = {}
+    for entry in _ENTRY.finditer(section):
+        text = re.sub(r"\s+", " ", entry["text"]).removesuffix(".")
+        text = re.sub(r"\b(None|True|False)\b", lambda word: _WORDS[word[0]], text)
+        found |= dict.fromkeys(entry["names"].split(", "), text)
+    return head.strip(), found

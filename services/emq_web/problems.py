@@ -230,7 +230,7 @@ def install(application: fastapi.FastAPI) -> None:
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"model": ProblemDetails, "description": _TITLES[status], "content": {MEDIA_TYPE: {}}}
+    status: {"model": ProblemDetails, "description": _TITLES[status]}
     for status in (400, 401, 403, 404, 405, 408, 409, 412, 413, 415, 422, 429, 503)
 }
 """The problems that any operation may answer with, for the OpenAPI document."""

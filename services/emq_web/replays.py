@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import fastapi
+import msgspec
 import pydantic
 
 from emq_clients.push import answers
@@ -13,6 +14,7 @@ from emq_push.records.replays import Replay, ReplayFilter
 from emq_push.service import replaying
 from emq_push.service.replaying import MAX_RATE_PER_S, MIN_RATE_PER_S, NewReplay
 from emq_web import access, forms, models, parameters
+from emq_web.problems import JSON
 
 router = models.Router(prefix="/v1/tenants/{tenant}/replays", tags=["replays"])
 
@@ -21,7 +23,7 @@ DEFAULT_RATE_PER_S = 10.0
 _End = Literal["dead", "delivered", "cancelled"]
 
 
-class FilterBody(forms.Body):
+class ReplayFilterBody(forms.Body):
     """The deliveries to take; all given conditions must hold."""
 
     endpoint: parameters.EndpointId = pydantic.Field("", description="id; empty for all endpoints of the tenant")
@@ -36,7 +38,7 @@ class FilterBody(forms.Body):
 class ReplayBody(forms.Body):
     """A replay to create."""
 
-    filter: FilterBody
+    filter: ReplayFilterBody
     rate_per_s: float = pydantic.Field(
         DEFAULT_RATE_PER_S, ge=MIN_RATE_PER_S, le=MAX_RATE_PER_S, description="most deliveries put back in a second"
     )
@@ -52,6 +54,7 @@ class ReplayBody(forms.Body):
         return NewReplay(ReplayFilter(self.filter.endpoint, states, types, *span), self.rate_per_s, self.priority)
 
 
+SHOWN = models.of(answers.Replay)
 COUNTED = models.answer(answers.Counted, "Counted")
 
 
@@ -79,15 +82,18 @@ def shown(replay: Replay) -> answers.Replay:
     )
 
 
-@router.post("", status_code=202, responses={200: {"model": COUNTED, "description": "dry run"}})
-async def create_replay(
-    of: access.ManagerOfExisting, body: ReplayBody, response: fastapi.Response
-) -> answers.Replay | answers.Counted:
+@router.post(
+    "",
+    status_code=202,
+    response_model=SHOWN,
+    responses={200: {"model": COUNTED, "description": "dry run"}},
+)
+async def create_replay(of: access.ManagerOfExisting, body: ReplayBody) -> answers.Replay | fastapi.Response:
     """Send deliveries of the past again. With `dry_run`, count them and create nothing."""
     if body.dry_run:
-        response.status_code = 200
         counted = await of.service.replays.count(of.tenant, body.wanted)
-        return answers.Counted(total=counted.n, total_is_exact=counted.exact)
+        found = answers.Counted(total=counted.n, total_is_exact=counted.exact)
+        return fastapi.Response(msgspec.json.encode(found), media_type=JSON)
     return shown(await of.service.replays.create(of.tenant, body.wanted, of.actor))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from emq_web.limits import Limits, Rates
-from emq_web.problems import Problem
+from emq_web.problems import MEDIA_TYPE, Problem
 from support import api_operations, push_api
 from support.push_api import Api
 
@@ -65,6 +65,59 @@ async def test_paths_without_a_key_are_only_read(api: Api, path: str) -> None:
         response = await api.raw(method, path)
         assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
     assert (await api.raw("GET", path, key="")).status_code == 200
+
+
+# ---------------------------------------------------------------------------------------------------- generated clients
+
+
+def test_each_operation_has_one_name_and_one_group() -> None:
+    """Generators make the name of a method from the one, and a class or file from the other."""
+    names = [operation["operationId"] for _, _, operation in operations()]
+    assert len(names) == len(set(names))
+    assert [name for name in names if not re.fullmatch(r"[a-z]+(_[a-z]+)*", name)] == []
+    assert [path for _, path, operation in operations() if len(operation["tags"]) != 1] == []
+
+
+def test_every_refusal_is_the_one_form_of_errors() -> None:
+    problems = document()["components"]["responses"]
+    form = {"$ref": "#/components/schemas/ProblemDetails"}
+    assert [problem["content"] for problem in problems.values()] == [{MEDIA_TYPE: {"schema": form}}] * len(problems)
+    for _, path, operation in operations():
+        refused = {status: answer for status, answer in operation["responses"].items() if status[0] in "45"}
+        assert refused == {status: {"$ref": f"#/components/responses/Problem{status}"} for status in refused}, path
+        assert {"400", "401", "404", "409", "422", "429", "503"} <= refused.keys()
+
+
+def test_each_struct_is_written_once_under_a_name() -> None:
+    for _, path, operation in operations():
+        for kind in operation.get("requestBody", {}).get("content", {}).values():
+            forms = kind["schema"].get("anyOf", [kind["schema"]])
+            assert all(form.keys() == {"$ref"} or form == {"type": "null"} for form in forms), path
+    names = document()["components"]["schemas"]
+    assert [name for name in names if not re.fullmatch(r"[A-Z][A-Za-z]+", name)] == []
+    assert [at for at, schema in schemas(names) if at.count("/") > 1 and "properties" in schema] == []
+
+
+def test_generated_types_hold_what_the_api_takes() -> None:
+    for at, schema in schemas(document()["components"]["schemas"]):
+        if schema.get("type") in ("number", "integer"):
+            assert schema["format"] in ("double", "int64"), f"{at} would have 32 bits"
+        if "enum" in schema:
+            assert "type" in schema, f"{at} would be any value"
+        # Generated code in Go would send it always, and in TypeScript demand the field.
+        assert "default" not in schema, at
+
+
+def schemas(named: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield all schemas within named ones, each with its place, such as `Pool/zone`."""
+    for name, schema in named.items():
+        yield name, schema
+        inner = {**schema.get("properties", {})}
+        inner |= {
+            f"{key}": schema[key] for key in ("items", "additionalProperties") if isinstance(schema.get(key), dict)
+        }
+        inner |= {str(number): each for number, each in enumerate(schema.get("anyOf", ()))}
+        yield from ((f"{name}/{at}", each) for at, each in schemas(inner))
 
 
 # --------------------------------------------------------------------------------------------------------- rate limits

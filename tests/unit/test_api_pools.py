@@ -62,10 +62,9 @@ async def test_a_limit_says_how_it_counts(api: Api) -> None:
     assert "limits[0].kind = 'sliding' must be one of bucket, calendar, rolling" in problem["detail"]
     found = await api("POST", f"{SMS}/what-if", {"changes": ["limit south messages=60/minute bucket of 5"]})
     assert found["after"]
-    put = (await api("GET", "/v1/openapi.json"))["paths"]["/v1/pools/{pool}/resources/{name}"]["put"]
-    limit = put["requestBody"]["content"]["application/json"]["schema"]["properties"]["limits"]["items"]
-    assert {"enum": ["bucket", "calendar", "rolling"]} in limit["properties"]["kind"]["anyOf"]
-    assert "burst: of a bucket" in limit["description"]
+    limit = (await api("GET", "/v1/openapi.json"))["components"]["schemas"]["Limit"]["properties"]
+    assert {"type": "string", "enum": ["bucket", "calendar", "rolling"]} in limit["kind"]["anyOf"]
+    assert limit["burst"]["description"].startswith("of a bucket")
 
 
 async def test_a_change_with_an_old_version_is_refused(api: Api) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import fastapi
 import msgspec
@@ -22,8 +22,6 @@ from emq_web.scheduling import access, schemas, verdicts
 from emq_web.scheduling.desk import Changed, PoolDesk
 
 router = models.Router(prefix="/v1/pools", tags=["pools"])
-
-OTHER_VERSION: dict[int | str, dict[str, Any]] = {412: {"description": "the pool has another version"}}
 
 
 models.answer(answers.PoolSummary, "PoolSummary")
@@ -92,7 +90,7 @@ async def list_pools(desk: access.Desk, _: Submitter, at: forms.ListAt) -> Page[
 
 @router.put(
     "/{pool}",
-    responses={201: {"model": SHOWN, "description": "created"}, **OTHER_VERSION},
+    responses={201: {"model": SHOWN, "description": "created"}},
     openapi_extra=schemas.body(schemas.of(Pool)),
 )
 async def put_pool(
@@ -114,7 +112,7 @@ def _read(values: object, pool: str) -> Pool:
     return found
 
 
-@router.patch("/{pool}", responses=OTHER_VERSION, openapi_extra=schemas.body(schemas.of(Pool, partial=True)))
+@router.patch("/{pool}", openapi_extra=schemas.body(schemas.of(Pool, partial=True)))
 async def change_pool(
     of: access.PoolAdmin, request: fastapi.Request, response: fastapi.Response, version: versions.Version
 ) -> answers.StoredPool:
@@ -140,7 +138,7 @@ async def get_pool(of: access.PoolReader, response: fastapi.Response) -> answers
     return shown(stored, await of.desk.warnings(stored.pool))
 
 
-@router.delete("/{pool}", status_code=204, response_model=None, responses=OTHER_VERSION)
+@router.delete("/{pool}", status_code=204, response_model=None)
 async def delete_pool(
     of: access.PoolAdmin,
     version: versions.Version,

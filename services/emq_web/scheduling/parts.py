@@ -20,7 +20,6 @@ from emq_scheduling.pools import documents
 from emq_web import models, versions
 from emq_web.problems import Problem
 from emq_web.scheduling import access, schemas
-from emq_web.scheduling.catalog import OTHER_VERSION
 from emq_web.scheduling.desk import Changed, PoolDesk
 
 router = models.Router(prefix="/v1/pools/{pool}", tags=["pools"])
@@ -169,9 +168,9 @@ def _add(table: Table) -> None:
     @router.put(
         path,
         name=f"Put {table.what}",
-        operation_id=f"put_{table.what}",
+        operation_id=f"put_pool_{table.what}",
         response_model=CHANGED,
-        responses={**made, **OTHER_VERSION},
+        responses=made,
         openapi_extra=schemas.body(schemas.of(table.kind)),
     )
     async def put(at: At, request: fastapi.Request) -> answers.Entry:
@@ -181,9 +180,8 @@ def _add(table: Table) -> None:
     @router.patch(
         path,
         name=f"Change {table.what}",
-        operation_id=f"change_{table.what}",
+        operation_id=f"change_pool_{table.what}",
         response_model=CHANGED,
-        responses=OTHER_VERSION,
         openapi_extra=schemas.body(schemas.of(table.kind, partial=True)),
     )
     async def patch(at: At, request: fastapi.Request) -> answers.Entry:
@@ -202,7 +200,7 @@ def _add(table: Table) -> None:
 
         return await at.entry(table, change)
 
-    @router.get(path, name=f"Get {table.what}", operation_id=f"get_{table.what}")
+    @router.get(path, name=f"Get {table.what}", operation_id=f"get_pool_{table.what}")
     async def get(name: Name, of: access.PoolReader, response: fastapi.Response) -> answers.Entry:
         """Show an entry as it is stored."""
         stored = await of.desk.catalog.get(of.pool)
@@ -210,21 +208,21 @@ def _add(table: Table) -> None:
         value = msgspec.to_builtins(table.entry(stored.pool, name))
         return answers.Entry(name=name, version=stored.version, value=value)
 
-    @router.delete(path, name=f"Delete {table.what}", operation_id=f"delete_{table.what}", responses=OTHER_VERSION)
+    @router.delete(path, name=f"Delete {table.what}", operation_id=f"delete_pool_{table.what}")
     async def delete(at: At) -> answers.EntryDeleted:
         """Delete an entry that no resource uses. What runs ends, and no waiting task is lost; warnings name those."""
         changed = await at.change(lambda found: table.without(found, at.name))
         return answers.EntryDeleted(version=changed.stored.version, warnings=[*changed.warnings])
 
 
-@router.post("/resources/{name:path}:pause", response_model=CHANGED, responses=OTHER_VERSION)
-async def pause_resource(at: At) -> answers.Entry:
+@router.post("/resources/{name:path}:pause", response_model=CHANGED)
+async def pause_pool_resource(at: At) -> answers.Entry:
     """Start nothing more on a resource and what is below it. What runs ends; what waits goes to others."""
     return await at.entry(RESOURCES, lambda found: _with_paused(found, at.name, True))
 
 
-@router.post("/resources/{name:path}:resume", response_model=CHANGED, responses=OTHER_VERSION)
-async def resume_resource(at: At) -> answers.Entry:
+@router.post("/resources/{name:path}:resume", response_model=CHANGED)
+async def resume_pool_resource(at: At) -> answers.Entry:
     """Start tasks on a paused resource again."""
     return await at.entry(RESOURCES, lambda found: _with_paused(found, at.name, False))
 

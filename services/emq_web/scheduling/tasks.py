@@ -32,7 +32,7 @@ TaskId = Annotated[str, fastapi.Path(max_length=256, pattern=r"^[^\x00]+$", desc
 Outcome = Literal["running", "done", "dead", "expired", "cancelled", "failed", "lost"]
 
 
-RECEIPT = models.answer(answers.TaskReceipt, "TaskReceipt")
+models.answer(answers.TaskReceipt, "TaskReceipt")
 models.answer(answers.Attempt, "TaskAttempt")
 models.answer(Page[answers.Attempt], "TaskPage")
 models.answer(answers.TaskStatus, "TaskShown")
@@ -128,7 +128,7 @@ def _task(of: TaskStatus) -> answers.TaskStatus:
 @router.post(
     "",
     status_code=202,
-    responses={202: {"model": RECEIPT | TaskOutcomes, "description": "stored; of several tasks, each by itself"}},
+    response_description="stored; of several tasks, each by itself",
     openapi_extra=schemas.body(BODIES.schema()),
 )
 async def submit_tasks(of: access.PoolReader, request: fastapi.Request) -> answers.TaskReceipt | TaskOutcomes:
