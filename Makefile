@@ -1,13 +1,13 @@
 # Everything a developer types. `make` alone prints the list.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test all-tests engine oldest constraints upgrade fuzz day simulate faults mutants lint types format bench bench-peers bench-check docs clean
+.PHONY: help setup demo test all-tests engine oldest constraints upgrade fuzz day simulate faults mutants lint types format bench bench-peers bench-check clients docs clean
 
 BIN := .venv/bin
 READY := .venv/.ready
 READY_FOR_DEMO := .venv/.ready-for-demo
 READY_FOR_DOCS := .venv/.ready-for-docs
 READY_OLDEST := .venv-oldest/.ready
-PINNED := pyproject.toml constraints.txt scripts/setup
+PINNED := pyproject.toml constraints.txt clients/typescript/package-lock.json scripts/setup
 DEMO_ARGS ?=
 TEST_ARGS ?=
 # Three workers a core: about half of a run waits, for servers, leases and time-outs.
@@ -106,10 +106,14 @@ bench-peers: setup ## install what python -m bench peers compares EMQ with, into
 bench-check: setup ## compare the core benchmarks with those of the commit in bench/baseline: make bench-check BENCH_ARGS=--short
 	@$(BIN)/python -m bench.check $(BENCH_ARGS)
 
+clients: setup ## write clients of the HTTP API from its OpenAPI document: clients/typescript/emq.d.ts and clients/go/emqapi/
+	@$(BIN)/python scripts/clients.py
+
 docs: $(READY_FOR_DOCS) ## build the documentation site into site/; then open site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "docs: site/index.html is ready"
 
 clean: ## remove .venv, caches and build products
+	rm -rf clients/typescript/node_modules clients/typescript/emq.d.ts clients/go/emqapi
 	rm -rf .venv .venv-oldest .peers .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

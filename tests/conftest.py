@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
-import os
 import pathlib
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -24,6 +23,7 @@ from support import browser, chance, distribution, long_tests, memory, virtual, 
 from support.fresh_databases import FreshDatabases
 from support.redis_servers.cluster import RedisCluster, start_redis_cluster
 from support.rig import Rig, rig
+from support.wanting import missing
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -70,13 +70,6 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 
 
 S = TypeVar("S", bound=servers.Server | servers.Ensemble | RedisCluster)
-
-
-def missing(reason: str) -> None:
-    """Skip the test for want of something, or fail it where that must not be wanting."""
-    if os.environ.get("EMQ_REQUIRE_SERVERS") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 def _serve(start: Callable[[], S]) -> Iterator[S]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import generated
 import links
+
+from emq_web import application
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,12 +47,13 @@ log = logging.getLogger("mkdocs.hooks.emq")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages outside docs/, and a page for each file of code that a page links to."""
+    """Add the pages outside docs/, a page for each file of code that a page links to, and the API's document."""
     for path in OUTSIDE:
         files.append(File.generated(config, path, content=(ROOT / path).read_text()))
     targets = {path for file in files.documentation_pages() for path in _sources(file)}
     for path in sorted(targets):
         files.append(File.generated(config, links.code_page(path), content=links.code_text(ROOT, path)))
+    files.append(File.generated(config, "openapi.json", content=json.dumps(application.document(), indent=1)))
     return files
 
 

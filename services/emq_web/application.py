@@ -10,6 +10,7 @@ import fastapi
 import msgspec
 from starlette.routing import BaseRoute
 
+from emq import App
 from emq_push.service.service import PushService
 from emq_web import (
     cluster,
@@ -85,6 +86,11 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
     problems.install(application)
     pages.install(application, service)
     return application
+
+
+def document() -> dict[str, Any]:
+    """Return the OpenAPI document of this version, of which no API need run."""
+    return build(PushService(App("memory:"))).openapi()
 
 
 def _document_of(application: fastapi.FastAPI) -> Callable[[fastapi.Request], Awaitable[fastapi.Response]]:

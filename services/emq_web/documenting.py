@@ -80,6 +80,10 @@ def _complete(operation: Operation, examples: list[dict[str, Any]]) -> None:
         if has_version and status in ("200", "201"):
             names.append("ETag")
         answer["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+    # Methods of generated clients take the parts of the path in this order.
+    content.get("parameters", []).sort(
+        key=lambda each: operation.path.find(f"{{{each['name']}}}") % len(operation.path)
+    )
     if operation.method in repeating.METHODS:
         content.setdefault("parameters", []).append(dict(_KEY))
     if operation.method == "PATCH":

@@ -2,45 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from support import page_blocks
-from support.python_path import python_path
+from support.pages import session
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-LIMIT_S = 120.0
+ELSEWHERE = ("other-languages.md",)
+"""Pages whose tests are in test_other_languages.py: they need more than Python."""
 MOST_SKIPPED = 0.25
 """Of all blocks that a reader might run."""
-
-
-def run(page: Path, directory: Path) -> subprocess.CompletedProcess[str]:
-    """Run the blocks of a page in this directory, with no settings from outside."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("EMQ_")}
-    environment |= {
-        "PYTHONPATH": python_path(ROOT, ROOT / "tests"),
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")]),
-        "HOME": str(directory),
-    }
-    command = [sys.executable, "-m", "support.page_session", str(page)]
-    return subprocess.run(
-        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
 
 
 def runnable(page: Path) -> list[page_blocks.Block]:
     return [block for block in page_blocks.blocks(page) if block.language in ("python", "console", "bash")]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if runnable(p)], ids=lambda page: str(page.relative_to(ROOT)))
+RUN_HERE = [page for page in PAGES if runnable(page) and page.name not in ELSEWHERE]
+
+
+@pytest.mark.parametrize("page", RUN_HERE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
-    ended = run(page, tmp_path)
+    ended = session(page, tmp_path)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -70,6 +57,6 @@ def test_a_wrong_block_is_found(name: str, tmp_path: Path) -> None:
     text, complaint = WRONG_PAGES[name]
     page = tmp_path / "page.md"
     page.write_text(text + "\n")
-    ended = run(page, tmp_path)
+    ended = session(page, tmp_path)
     assert ended.returncode != 0
     assert complaint in ended.stderr

@@ -20,6 +20,7 @@ from playwright.async_api import Browser, Page, TimeoutError
 from emq.runtime import errors, settings
 from emq_cli.commands import app as commands
 from emq_scheduling import Limit, Pool, Resource, TaskType
+from emq_web import application
 from support.python_path import python_path
 
 ROOT = Path(__file__).parents[2]
@@ -88,6 +89,12 @@ def test_the_reference_has_every_setting_command_and_error(site: Path) -> None:
         name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.EMQError)
     ]
     assert [name for name in kinds if f"<code>{name}</code>" not in told] == []
+
+
+@pytest.mark.xdist_group("site")
+def test_the_site_has_the_openapi_document_of_its_version(site: Path) -> None:
+    assert json.loads((site / "openapi.json").read_text()) == application.document()
+    assert 'href="openapi.json"' in (site / "other-languages.html").read_text()
 
 
 def test_pages_with_generated_parts_say_in_the_checkout_where_to_read_them() -> None:

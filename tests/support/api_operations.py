@@ -11,9 +11,7 @@ from typing import Any, get_origin, get_type_hints
 
 import msgspec
 
-from emq import App
 from emq_clients.requests import Page, Request
-from emq_push.service.service import PushService
 from emq_web import application
 
 Operation = Callable[..., Request[Any]]
@@ -27,7 +25,7 @@ def of(module: ModuleType, besides: Collection[str]) -> dict[str, Operation]:
 
 def documented() -> dict[str, Any]:
     """Return the OpenAPI document."""
-    return application.build(PushService(App("memory:"))).openapi()
+    return application.document()
 
 
 def answered(

@@ -41,6 +41,7 @@ CHOSEN = re.compile(
             # What shares something dear (a session of Spark, the built site, all seeds), or keeps the machine busy.
             r"spark/.*",
             r"integration/test_site\.py::.*",
+            r"integration/test_other_languages\.py::test_the_(client|page_does).*",
             r"integration/test_backups\.py::.*",
             r"simulation/test_simulation\.py::test_(each_kind_of_fault_happened|every_promise_holds_for_every_seed).*",
             r"day/test_day\.py::.*",

@@ -241,7 +241,7 @@ def _is_emq(line: str) -> bool:
 def _run(line: str) -> tuple[int, str]:
     """Run a command; return its exit code and what it printed."""
     if not _is_emq(line):
-        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
         return done.returncode, done.stdout + done.stderr
     file = Path(".output")
     process = _emq(line, file)

@@ -1,15 +1,42 @@
-"""The Python snippets of a page, for tests that look at more than `page_blocks`: at what a page's program has made."""
+"""Runs a page as its reader would; or its Python snippets alone, for tests that look at what a page's program made."""
 
 from __future__ import annotations
 
 import inspect
+import os
 import pathlib
 import re
+import subprocess
 import sys
 import types
+from collections.abc import Mapping
 from typing import Any
 
+from support.python_path import python_path
+
 ROOT = pathlib.Path(__file__).parents[2]
+
+
+def session(
+    page: pathlib.Path, directory: pathlib.Path, more: Mapping[str, str] | None = None, *, limit_s: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """Run the blocks of a page in this directory, with no settings from outside.
+
+    Args:
+        more: variables of the environment.
+        limit_s: seconds that the page may take.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("EMQ_")}
+    environment |= {
+        "PYTHONPATH": python_path(ROOT, ROOT / "tests"),
+        "PATH": os.pathsep.join([str(pathlib.Path(sys.executable).parent), environment.get("PATH", "")]),
+        "HOME": str(directory),
+        **(more or {}),
+    }
+    command = [sys.executable, "-m", "support.page_session", str(page)]
+    return subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=limit_s, check=False
+    )
 
 
 def snippets(page: str) -> list[str]:

@@ -78,6 +78,15 @@ def test_each_operation_has_one_name_and_one_group() -> None:
     assert [path for _, path, operation in operations() if len(operation["tags"]) != 1] == []
 
 
+def test_the_parts_of_a_path_come_first_and_in_its_order() -> None:
+    """In Go they are arguments of one type, in the order of the document."""
+    for _, path, operation in operations():
+        parameters = operation.get("parameters", [])
+        parts = re.findall(r"\{(\w+)\}", path)
+        assert [each["name"] for each in parameters[: len(parts)]] == parts, path
+        assert "path" not in [each["in"] for each in parameters[len(parts) :]]
+
+
 def test_every_refusal_is_the_one_form_of_errors() -> None:
     problems = document()["components"]["responses"]
     form = {"$ref": "#/components/schemas/ProblemDetails"}

@@ -15,7 +15,13 @@ from emq_web.problems import JSON, MERGE_PATCH, Problem, check_json
 T = TypeVar("T", bound=msgspec.Struct)
 
 _REF = "#/parts/{name}"
-_TITLES = {"Incoming": "Message", "Many": "Messages", "Tasks": "TaskBodies", "Tenant": "PoolTenant"}
+_TITLES = {
+    "Incoming": "Message",
+    "Many": "Messages",
+    "Pool": "PoolBody",
+    "Tasks": "TaskBodies",
+    "Tenant": "PoolTenant",
+}
 """What the document calls structs whose own names are taken there, or say too little."""
 _decode = msgspec.json.Decoder().decode
 

@@ -1,0 +1,3 @@
+module emq.example/trial
+
+go 1.23
