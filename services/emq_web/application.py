@@ -74,6 +74,7 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
+        separate_input_output_schemas=False,
     )
     application.add_route(DOCUMENT, _document_of(application), include_in_schema=False)
     application.state.paths = paths

@@ -76,7 +76,5 @@ def unknown_fields(document: Mapping[str, Any], shown: Mapping[type[msgspec.Stru
     schemas = document["components"]["schemas"]
     found: dict[str, set[str]] = {}
     for struct, name in shown.items():
-        # old versions of FastAPI give some models that are only answers a schema as input, too
-        schema = schemas[name] if name in schemas else schemas[f"{name}-Output"]
-        found[name] = set(get_type_hints(struct)) - set(schema["properties"])
+        found[name] = set(get_type_hints(struct)) - set(schemas[name]["properties"])
     return {name: fields for name, fields in found.items() if fields}
