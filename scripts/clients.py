@@ -104,11 +104,10 @@ def install() -> str:
     npm = shutil.which("npm")
     if npm is None:
         raise Missing("npm is missing; install Node.js 20 or later with npm")
-    done = subprocess.run(
-        [npm, "ci", "--ignore-scripts", "--silent"], cwd=place, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([npm, "ci", "--ignore-scripts"], cwd=place, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Missing(f"npm could not get the packages: {(done.stderr or 'no reason given').strip().splitlines()[-1]}")
+        told = [line.removeprefix("npm error").strip() for line in done.stderr.splitlines()]
+        raise Missing(f"npm could not get the packages: {'; '.join([*filter(None, told)][:3]) or 'no reason given'}")
     installed.touch()
     return "the npm packages are installed"
 
@@ -134,7 +133,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         done = install() if arguments else write()
     except Missing as exc:
-        sys.stdout.write(f"clients: {exc}\n")
+        so = "so the tests of TypeScript are skipped: " if arguments else ""
+        sys.stdout.write(f"clients: {so}{exc}\n")
         return 1
     sys.stdout.write(f"clients: {done}\n")
     return 0
