@@ -36,14 +36,10 @@ def answered(
     Fails unless the API documents exactly one path for the request that the operation makes with sample arguments,
     and there each parameter and each field of the body.
     """
-    parameters = inspect.signature(operation).parameters.values()
-    request = operation(**{p.name: samples[p.name] for p in parameters if p.kind != p.VAR_KEYWORD})
-    path, _, query = request.path.partition("?")
-    [documented] = [
-        methods[request.method.lower()]
-        for known, methods in document["paths"].items()
-        if request.method.lower() in methods and re.fullmatch(re.sub(r"\{\w+\}", "[^/:]+", known), path)
-    ]
+    request = requested(operation, samples)
+    query = request.path.partition("?")[2]
+    [(method, path)] = places(document, request)
+    documented = document["paths"][path][method]
     assert urllib.parse.parse_qs(query).keys() <= {each["name"] for each in documented.get("parameters", ())}
     if request.body is not None:
         content = documented["requestBody"]["content"]["application/json"]
@@ -51,6 +47,22 @@ def answered(
         assert not names or msgspec.json.decode(request.body).keys() <= names
     text = msgspec.json.encode([each for status, each in documented["responses"].items() if status[0] == "2"]).decode()
     return request.answer, re.findall(r'"#/components/schemas/([^"]+)"', text)
+
+
+def requested(operation: Operation, samples: Mapping[str, Any]) -> Request[Any]:
+    """Return the request that an operation makes with sample arguments."""
+    parameters = inspect.signature(operation).parameters.values()
+    return operation(**{p.name: samples[p.name] for p in parameters if p.kind != p.VAR_KEYWORD})
+
+
+def places(document: Mapping[str, Any], request: Request[Any]) -> list[tuple[str, str]]:
+    """Return method and path, as the API documents them, of the operations that a request may mean."""
+    path, method = request.path.partition("?")[0], request.method.lower()
+    return [
+        (method, known)
+        for known, methods in document["paths"].items()
+        if method in methods and re.fullmatch(re.sub(r"\{\w+\}", "[^/:]+", known), path)
+    ]
 
 
 def _properties(document: Mapping[str, Any], schema: Mapping[str, Any]) -> set[str]:

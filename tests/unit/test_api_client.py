@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pytest
 
+from emq.runtime import errors
 from emq.topics.families import Bounds
 from emq_clients import AsyncPoolClient, AsyncPushClient, PoolClient, PushClient
 from emq_clients.pools import answers as of_pools
@@ -71,6 +73,18 @@ def test_each_operation_sends_what_the_api_takes_and_reads_what_it_answers(
         assert shown == []
     else:
         assert any(api_operations.reads(document, kind, name) for name in shown)
+
+
+def test_each_documented_operation_is_one_of_a_client(document: dict[str, Any]) -> None:
+    tables = [SAMPLES | {"table": table} for table in get_args(pool_operations.Table)]
+    wide = [*tables, SAMPLES | {"tenant": None}, SAMPLES | {"pool": {"name": "x"}}]  # of all tenants; a whole pool
+    found: set[tuple[str, str]] = set()
+    for operation in [*PUSH.values(), *POOLS.values()]:
+        for samples in wide:
+            with contextlib.suppress(TypeError, errors.InvalidPool):  # they do not suit the operation
+                found.update(api_operations.places(document, api_operations.requested(operation, samples)))
+    known = {(method, path) for path, methods in document["paths"].items() for method in methods}
+    assert known - found == set()
 
 
 def test_what_is_written_twice_has_the_same_fields(document: dict[str, Any]) -> None:
