@@ -1,13 +1,14 @@
 # Everything a developer types. `make` alone prints the list.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test all-tests engine oldest constraints upgrade fuzz day simulate faults mutants lint types format bench bench-peers bench-check clients docs clean
+.PHONY: help setup demo test all-tests engine oldest constraints upgrade fuzz day simulate faults mutants lint types format bench bench-peers bench-check clients docs dist clean
 
 BIN := .venv/bin
 READY := .venv/.ready
 READY_FOR_DEMO := .venv/.ready-for-demo
 READY_FOR_DOCS := .venv/.ready-for-docs
+READY_FOR_RELEASE := .venv/.ready-for-release
 READY_OLDEST := .venv-oldest/.ready
-PINNED := pyproject.toml constraints.txt clients/typescript/package-lock.json scripts/setup
+PINNED := pyproject.toml VERSION constraints.txt clients/typescript/package-lock.json scripts/setup
 DEMO_ARGS ?=
 TEST_ARGS ?=
 # Three workers a core: about half of a run waits, for servers, leases and time-outs.
@@ -32,7 +33,7 @@ setup: $(READY) ## create or reuse .venv and install everything into it (PYTHON=
 
 $(READY): $(PINNED)
 	@scripts/setup
-	@touch $(READY_FOR_DEMO) $(READY_FOR_DOCS) $@
+	@touch $(READY_FOR_DEMO) $(READY_FOR_DOCS) $(READY_FOR_RELEASE) $@
 
 $(READY_FOR_DEMO): $(PINNED)
 	@scripts/setup demo
@@ -40,6 +41,10 @@ $(READY_FOR_DEMO): $(PINNED)
 
 $(READY_FOR_DOCS): $(PINNED)
 	@scripts/setup docs
+	@touch $@
+
+$(READY_FOR_RELEASE): $(PINNED)
+	@scripts/setup release
 	@touch $@
 
 $(READY_OLDEST): $(PINNED) constraints-oldest.txt
@@ -112,6 +117,11 @@ clients: setup ## write clients of the HTTP API from its OpenAPI document: clien
 docs: $(READY_FOR_DOCS) ## build the documentation site into site/; then open site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "docs: site/index.html is ready"
+
+dist: $(READY_FOR_RELEASE) ## build what a release consists of into dist/: wheel, sdist, SBOM; installs only what this needs
+	@rm -rf dist
+	@$(BIN)/python scripts/release.py build dist
+	@echo "dist: dist/ has wheel, sdist and SBOM"
 
 clean: ## remove .venv, caches and build products
 	rm -rf clients/typescript/node_modules clients/typescript/emq.d.ts clients/go/emqapi
