@@ -132,9 +132,7 @@ def test_every_pod_is_rootless_and_read_only_and_has_its_secrets_by_reference(va
 
 
 def test_all_pods_run_the_image_of_this_version(plain: list[Manifest], everything: list[Manifest]) -> None:
-    assert {pod["containers"][0]["image"] for _, pod in pods(plain)} == {
-        f"registry.example.com/emq:{VERSION}"
-    }
+    assert {pod["containers"][0]["image"] for _, pod in pods(plain)} == {f"registry.example.com/emq:{VERSION}"}
     assert {pod["containers"][0]["image"] for _, pod in pods(everything)} == {
         "registry.example.com/emq:0.1.0@sha256:abc"
     }

@@ -104,6 +104,18 @@ async def test_two_versions_work_side_by_side_and_the_level_rises_once_all_are_n
     ]
 
 
+async def test_until_the_raise_the_older_version_takes_everything_back(cluster: Cluster) -> None:
+    async with cluster.app() as app:
+        await app.create_topic("orders", 100)  # at level 1, as a topic of the older version
+        cluster.start("new", 2)
+        await app.publish("orders", b"1")
+        await until(lambda: cluster.handled("orders") == {"1"})
+        await asyncio.to_thread(cluster.stop, "new")
+        await app.publish("orders", b"2")
+        cluster.start("old", 1)
+        await until(lambda: cluster.receipts() == [["new", "orders", "1"], ["old", "orders", "2"]])
+
+
 def publishing(app: emq.App) -> float:
     """Publish now and then meanwhile, so that each host gets something once it has groups; return how long to wait."""
 
