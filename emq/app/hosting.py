@@ -9,6 +9,8 @@ import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Concatenate, TypeVar, Unpack, overload
 
+import msgspec
+
 from emq.allocation.membership import LoneMembership, Membership
 from emq.allocation.tree.protocol import Tree
 from emq.app.background_host import BackgroundHost
@@ -230,13 +232,7 @@ class HostingApp(HookedApp):
                 self.monitor.deliveries(),
                 Records(self.records),
             ),
-            HostOptions(
-                checkpoint_s=options.checkpoint_s,
-                max_unsaved_s=options.max_unsaved_s,
-                drain_s=options.drain_s,
-                max_in_flight=options.max_in_flight,
-                window_begins_ms=options.window_begins_ms,
-            ),
+            msgspec.convert(options, HostOptions, from_attributes=True),
         )
         self._receivers.serve(self.host)
         with self._as_current():

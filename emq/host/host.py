@@ -103,7 +103,7 @@ class Host:
         self.running = self.assignments.ready
         reports.connect(self.work, self.assignments, self.passage, self.throttles, self.guard)
 
-        self.lag = LagSampler(ownership, store, clock, skips_quiet=services.deliveries is None)
+        self.lag = LagSampler(ownership, store, clock, options.lag_s, skips_quiet=services.deliveries is None)
         self.watched = WatchedTopics(ownership.owned, clock)
         self.consumption = Consumption(self.membership, ownership, self.assignments.trouble, options.drain_s)
         self.recorder = Recorder(self, checkpoints, clock)

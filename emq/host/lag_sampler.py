@@ -19,11 +19,8 @@ from emq.storage.answers import FAILURES, of_each
 from emq.storage.store import Store
 from emq.topics.model import State
 
-LAG_S = 10.0
-"""Seconds between the end of a look and the beginning of the next one."""
-
 QUIET_S = 60.0
-"""The same for a host without metrics that held no message at its last look and has started none since."""
+"""Seconds to the next look of a host without metrics that held no message at its last look and has started none."""
 
 SOON_S = 1.0
 """The same while the host has no groups, so that it soon counts those that it gets, and while the store does not
@@ -54,11 +51,12 @@ class LagSampler:
         unreachable: the error of the store in the present look or the last one; None without an error.
     """
 
-    def __init__(self, ownership: Ownership, store: Store, clock: Clock, *, skips_quiet: bool) -> None:
+    def __init__(self, ownership: Ownership, store: Store, clock: Clock, lag_s: float, *, skips_quiet: bool) -> None:
         """Args:
+        lag_s: seconds between the end of a look and the beginning of the next one.
         skips_quiet: while the host is quiet, look only every `QUIET_S`.
         """
-        self._skips_quiet = skips_quiet
+        self._lag_s, self._skips_quiet = lag_s, skips_quiet
         self._ownership = ownership
         self._store = store
         self._clock = clock
@@ -76,11 +74,11 @@ class LagSampler:
         while True:
             await self.look()
             seen = self._activity()
-            await pace.rest(LAG_S if self._ownership.groups and self.unreachable is None else SOON_S)
-            slept_s = LAG_S
+            await pace.rest(self._lag_s if self._ownership.groups and self.unreachable is None else SOON_S)
+            slept_s = self._lag_s
             while self._skips_quiet and slept_s < QUIET_S and seen == self._activity() and not self._holds_something():
-                await pace.rest(LAG_S)
-                slept_s += LAG_S
+                await pace.rest(self._lag_s)
+                slept_s += self._lag_s
 
     def _activity(self) -> tuple[int, int, int]:
         """Return numbers that change while the host is busy; cheap with any number of groups."""

@@ -55,6 +55,7 @@ DESCRIPTIONS = {
     "this the host starts nothing.",
     "max_unsaved_s": "While checkpoints fail, a group goes on for this many seconds of its quota (at least twice "
     "checkpoint_s and one buffer of each priority), then waits for the database. A crash repeats no more than that.",
+    "lag_s": "Seconds between two counts of what waits on a host; each finds topics in trouble, and asks the store.",
     "drain_s": "Seconds that a host which stops waits for messages in flight.",
     "max_in_flight": "Most messages of one host that are started and not yet finished.",
     "window_begins_ms": "Milliseconds at the begin of each second in which a topic with pacing=window starts nothing: "
@@ -101,6 +102,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint_s: Annotated[float, Meta(gt=0, le=3600)] = 1.0
     max_unsaved_s: Annotated[float, Meta(gt=0, le=86_400)] = 5.0
     clock_bound_s: Annotated[float, Meta(ge=0.001, le=60)] = 0.25
+    lag_s: Annotated[float, Meta(ge=0.5, le=20)] = 10.0
     drain_s: Annotated[float, Meta(ge=0)] = 10.0
     max_in_flight: Annotated[int, Meta(ge=1)] = 20_000
     window_begins_ms: Annotated[float, Meta(ge=0, le=100)] = 5.0

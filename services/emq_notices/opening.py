@@ -8,8 +8,8 @@ from typing import NamedTuple
 from emq_notices.judging import DEAD, GONE, TROUBLED, Found, Key, Trouble
 
 ENDED_S = 60.0
-"""A trouble that nobody has named for so long has ended. Hosts look every ten seconds; groups that move are nobody's
-for a moment."""
+"""A trouble that nobody has named for so long has ended. Hosts look every `lag_s` (at most 20 seconds); groups that
+move are nobody's for a moment."""
 
 
 class News(NamedTuple):

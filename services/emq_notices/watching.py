@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S = 10.0
-"""Seconds between two looks; hosts look for troubles of their topics as often."""
+"""Most seconds between two looks; fewer if a trouble need not last so long. Hosts look for troubles of their topics
+every `lag_s`, a setting."""
+SOON_S = 1.0
+"""Seconds to the first look."""
 
 AFTER = "notices.after_s"
 DEFAULT_AFTER_S = 300.0
@@ -52,15 +55,15 @@ def after_s_of(topic: Topic) -> float:
     """Return how long a trouble must last, by the attribute of the topic of notices.
 
     Raises:
-        ValueError: the attribute is no number of seconds from 10 to 86,400.
+        ValueError: the attribute is no number of seconds from 1 to 86,400.
     """
     text = topic.options.attributes.get(AFTER, "") or f"{DEFAULT_AFTER_S:g}"
     try:
         after_s = float(text)
     except ValueError:
         after_s = float("nan")
-    if not 10 <= after_s <= 86_400:
-        raise ValueError(f"{AFTER} {text!r} must be a number of seconds from 10 to 86400")
+    if not 1 <= after_s <= 86_400:
+        raise ValueError(f"{AFTER} {text!r} must be a number of seconds from 1 to 86400")
     return after_s
 
 
@@ -71,12 +74,14 @@ class Watching:
         self._app = app
         self._told = Told(app.database, str(app.settings.environment))
         self._open: Open | None = None
+        self._rest_s = SOON_S
         self._audited_us = 0
 
     async def run(self) -> None:
         """Look again and again. Ends by cancellation."""
         while True:
-            await pace.rest(LOOK_S)
+            await pace.rest(self._rest_s)
+            self._rest_s = LOOK_S
             try:
                 await self.look()
             except errors.EMQError as exc:
@@ -99,6 +104,7 @@ class Watching:
             self._open = Open(told, 0.0)
         with contextlib.suppress(ValueError):  # somebody has written the attribute past its check; the last one counts
             self._open.after_s = after_s_of(topic)
+        self._rest_s = min(LOOK_S, max(SOON_S, self._open.after_s / 2))
         found = judging.judged(await snapshots.load(app))
         for news in self._open.news(found, app.clock.now()):
             await self._tell(self._open, news)

@@ -153,6 +153,18 @@ def test_a_run_outside_of_a_terminal_ends_and_names_the_command_that_shows_it_ag
         assert process.wait(TIMEOUT_S) == 0
 
 
+def test_operators_are_told_of_the_flood_while_it_lasts(plan: Scenario) -> None:
+    with run_demo("--seconds", "16", "--store", "memory", "--end") as process:
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    assert err == ""
+    flood = rf"topic {scenario.FLOODED}: [\d,]+ messages wait; more waits than it may start in a minute"
+    told = re.search(rf"Operators are told: {flood}\n", out)
+    assert told is not None
+    assert "5/5 Proof" in out[told.end() :]
+    assert re.search(rf"operators got \d+ notices: {flood}", " ".join(out.split()))
+    assert "✓ ledgers agree" in out, "a notice counts as every other message"
+
+
 def test_a_run_that_is_not_kept_says_how_to_keep_its_page(plan: Scenario) -> None:
     with run_demo("--seconds", "4", "--store", "memory") as process:
         out, _ = process.communicate(timeout=TIMEOUT_S)

@@ -16,7 +16,7 @@ from emq.groups.deliveries import HandlerDeliveries
 from emq.host import lag_sampler
 from emq.host.host import Host
 from emq.host.lag_parts import Part
-from emq.host.options import HostOptions
+from emq.host.options import LAG_S, HostOptions
 from emq.host.surroundings import Services, Storage
 from emq.observe.metrics import exposition, health, host_families
 from emq.runtime import errors, settings
@@ -64,14 +64,16 @@ def ready(r: Rig, host: Host) -> dict[str, health.Check]:
 
 
 @contextlib.asynccontextmanager
-async def counting(r: Rig, handlers: dict[str, Callable[[Any], Any]], **how: Any) -> AsyncIterator[Host]:
+async def counting(
+    r: Rig, handlers: dict[str, Callable[[Any], Any]], lag_s: float = LAG_S, **how: Any
+) -> AsyncIterator[Host]:
     """Yield a running host with metrics."""
     host = Host(
         Storage(r.store, r.catalog, r.checkpoints),
         LocalCluster(r.next_epoch).member("host-1"),
         bound(handlers, **how),
         Services(r.clock, deliveries=HandlerDeliveries()),
-        HostOptions(catalog_poll_s=0.05, checkpoint_s=0.25, drain_s=5.0),
+        HostOptions(catalog_poll_s=0.05, checkpoint_s=0.25, lag_s=lag_s, drain_s=5.0),
     )
     task = asyncio.create_task(host.run())
     await host.running.wait()
@@ -215,12 +217,11 @@ async def test_the_dead_letters_of_dropped_groups_are_counted_at_the_next_look(
 ) -> None:
     """The host that drops them puts these into the topic's first lane, which wakes nobody."""
     monkeypatch.setattr(lag_sampler, "GROUPS_AT_ONCE", 1)
-    monkeypatch.setattr(lag_sampler, "LAG_S", 1e6)
     for i in range(20):
         await r.topic(f"a{i}", 10)
     topic = await r.topic("shrunk", 400, group_qps=100)
     await r.store.lanes.add([LaneAdd(topic.group(3), "id", b"x", 0, "no such order", since_ms=0)])
-    async with counting(r, {"*": handle}) as host:
+    async with counting(r, {"*": handle}, lag_s=1e6) as host:
         await asyncio.sleep(3)
         await r.admin.update("shrunk", qps=100)
         await until(lambda: [*host.ownership.owned["shrunk"].groups] == [0], 60)
@@ -234,7 +235,6 @@ async def test_a_dead_letter_that_comes_during_a_call_is_counted_at_the_next_loo
     r: Rig, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """The answer of the call tells of the lane as it was before."""
-    monkeypatch.setattr(lag_sampler, "LAG_S", 1e6)
 
     async def fail(message: Message) -> None:
         raise emq.Reject("no such order")
@@ -246,7 +246,7 @@ async def test_a_dead_letter_that_comes_during_a_call_is_counted_at_the_next_loo
     for topic in ("a", "b", "c", "d", "t"):
         await r.topic(topic, 10)
     store = FaultyStore(MemoryStore(r.world))
-    async with r.consuming(Seen(then=fail), store=store) as host:
+    async with r.consuming(Seen(then=fail), store=store, lag_s=1e6) as host:
         await asyncio.sleep(5)
         store.lanes.after[name] = bury
         host.reports.due("t/0", 0)
@@ -267,7 +267,7 @@ async def test_dead_letters_that_come_to_a_lane_from_elsewhere_are_counted_soon(
     async with counting(r, dict.fromkeys("abc", handle)) as host:
         await asyncio.sleep(3)
         await r.store.lanes.add([LaneAdd("c/0", "id", b"x", 0, "no such order", since_ms=0)])
-        await asyncio.sleep(4 * (lag_sampler.LAG_S + 1))
+        await asyncio.sleep(4 * (LAG_S + 1))
         assert host.lag.counts[Part.DEAD] == 1
 
 

@@ -22,7 +22,7 @@ from support.push_api import Api
 from support.push_api_calls import endpoint_of, hosting
 from support.waiting import until
 
-api = push_api.fixture("acme", push_allow="127.0.0.1")
+api = push_api.fixture("acme", push_allow="127.0.0.1", lag_s=1.0)
 
 
 def host(name: str = "a", *troubled: TroubledTopic, age_s: float = 0.0, **more: object) -> AgedSnapshot:
@@ -169,7 +169,6 @@ async def look(api: Api, watch: Watching, monkeypatch: pytest.MonkeyPatch) -> li
 async def test_a_topic_without_a_handler_and_a_disabled_endpoint_are_messages(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emq.host.lag_sampler.LAG_S", 1.0)
     app = api.app
     await app.create_topic("shop", 5)
     await app.create_topic(TOPIC, 10, attributes={AFTER: "10"})
@@ -250,7 +249,7 @@ def test_the_commands_switch_on_test_list_and_switch_off(emq: Shell, tmp_path: P
 
 def test_a_wrong_time_gets_one_clear_line(emq: Shell) -> None:
     emq("notices on")
-    assert "must be a number of seconds from 10 to 86400" in emq.refused(f"topic set {TOPIC} notices.after_s=5")
+    assert "must be a number of seconds from 1 to 86400" in emq.refused(f"topic set {TOPIC} notices.after_s=0.5")
     assert "must be a number" in emq.refused(f"topic set {TOPIC} notices.after_s=soon")
     assert "notices.every is not known; known is notices.after_s" in emq.refused(f"topic set {TOPIC} notices.every=5")
 

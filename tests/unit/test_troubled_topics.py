@@ -9,7 +9,8 @@ import pytest
 
 import emq
 from emq.database import host_stats, watches
-from emq.host import lag_sampler, troubled_topics
+from emq.host import troubled_topics
+from emq.host.options import LAG_S
 from emq.host.statistics import HostStatistics
 from emq.host.watched_topics import WatchedTopics
 from emq.observe import snapshots
@@ -57,7 +58,7 @@ async def test_each_topic_in_trouble_is_named_with_its_cause_and_drain(r: Rig) -
         ):
             await r.producer.publish_many(name, [b"x"] * n)
         await r.producer.publish("dead", b"dead")
-        await asyncio.sleep(2 * lag_sampler.LAG_S + 3)
+        await asyncio.sleep(2 * LAG_S + 3)
         seen = await saved(r)
     found = {topic.name: topic for topic in seen.troubled}
     assert {name: topic.cause for name, topic in found.items()} == {
@@ -91,7 +92,7 @@ async def test_a_host_reports_no_more_topics_than_readers_can_use(r: Rig) -> Non
     async with r.consuming(bound({})) as host:
         for i, name in enumerate(names):
             await r.producer.publish_many(name, [b"x"] * (i + 1))
-        await asyncio.sleep(lag_sampler.LAG_S + 3)
+        await asyncio.sleep(LAG_S + 3)
         await host.lag.look()
         seen = host.statistics()
     assert len(seen.troubled) == troubled_topics.MOST
@@ -103,7 +104,7 @@ async def test_a_host_reports_no_more_topics_than_readers_can_use(r: Rig) -> Non
 async def test_a_quiet_host_without_metrics_looks_once_a_minute(r: Rig) -> None:
     await r.topic("t", 100)
     async with r.consuming(Seen()) as host:
-        await asyncio.sleep(lag_sampler.LAG_S + 5)
+        await asyncio.sleep(LAG_S + 5)
         at, sampled = host.lag.sampled_at, 0
         for _ in range(600):
             await asyncio.sleep(1)

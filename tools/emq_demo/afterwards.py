@@ -17,10 +17,12 @@ from emq import App
 from emq.runtime.settings import Settings
 from emq.trail.sink import NullTrail
 from emq_demo import page, play
+from emq_demo.notices import LAG_S
 from emq_demo.page import Page
 from emq_demo.places import Place
 from emq_demo.receivers import Receivers
 from emq_demo.scenario import HEALTHY, TROUBLES
+from emq_notices.watching import watch
 
 
 def go_on(place: Place, before: Page | None, tell: Callable[[Page], None], most_s: float | None = None) -> None:
@@ -39,9 +41,9 @@ def go_on(place: Place, before: Page | None, tell: Callable[[Page], None], most_
 
 
 async def _go_on(place: Place, before: Page | None, tell: Callable[[Page], None], most_s: float | None) -> None:
-    options = Settings(store=place.store, database=place.database or "")
+    app = App(options=Settings(store=place.store, database=place.database or "", lag_s=LAG_S), trail=NullTrail())
     asked = asyncio.Event()
-    async with App(options=options, trail=NullTrail()) as app, play.build_pusher(app) as pusher:
+    async with watch(app), app, play.build_pusher(app) as pusher:
         carriers = await app.catalog.names()
         async with _receivers(carriers) as receivers:
             for carrier in carriers:

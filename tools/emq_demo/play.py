@@ -9,11 +9,13 @@ from collections.abc import Coroutine, Sequence
 from emq import App
 from emq.host import garbage_collection
 from emq.host.options import CATALOG_POLL_S
+from emq.storage.message import Message
 from emq.topics.model import Topic, TopicOptions, split
-from emq_demo import leftovers
+from emq_demo import leftovers, notices
 from emq_demo.leftovers import Leftovers
 from emq_demo.machine import Usage, taken_by_others
 from emq_demo.measures import Span
+from emq_demo.notices import Notices
 from emq_demo.receivers import Receivers
 from emq_demo.scenario import (
     BACKOFF_S,
@@ -29,6 +31,7 @@ from emq_demo.scenario import (
 from emq_demo.tally import Tally
 from emq_demo.traffic import Traffic
 from emq_demo.view import FRAME_S, Frame, Row, Screen
+from emq_notices.notice import TOPIC
 from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoints
 from emq_push.pusher import Pusher
@@ -49,33 +52,37 @@ class Play:
     """One run of the demonstration. Await `run` once; then the attributes hold the results.
 
     Attributes:
-        topics: one for each airline.
-        ids: id to carrier, of every message whose publish returned.
+        topics: one for each airline, and the topic of notices.
         spans: times in which flights were published, in the calm and in the troubled half, without the first second of
             each.
         others: part of the processors that other programs took, in each half, 0 to 1.
         left: messages in the store after the host has stopped.
     """
 
-    def __init__(self, plan: Scenario, app: App, pusher: Pusher, receivers: Receivers, screen: Screen) -> None:
+    def __init__(
+        self, plan: Scenario, app: App, pusher: Pusher, receivers: Receivers, screen: Screen, noted: Notices
+    ) -> None:
         self._plan = plan
         self._app = app
         self._receivers = receivers
         self._screen = screen
+        self._pusher = pusher
+        self._noted = noted
         self._tally = Tally([t.carrier for t in plan.tenants], pusher)
         self._traffic = Traffic(app.producer, self._tally)
         self._started = time.monotonic()
         self._title = self._notice = ""
         self._troubled = False
         self.topics: list[Topic] = []
-        self.ids = self._traffic.ids
         self.spans: list[Span] = []
         self.others: list[float] = []
         self.left = Leftovers(frozenset(), frozenset(), frozenset())
 
     async def run(self) -> None:
         """Play both halves and stop cleanly. A cancelled run stops at once, as a crash of the host would."""
-        self.topics = await self._app.admin.create([self._topic(t.carrier, t.limit) for t in self._plan.tenants])
+        topics = [self._topic(t.carrier, t.limit) for t in self._plan.tenants]
+        self.topics = await self._app.admin.create([*topics, notices.topic(self._receivers.url(TOPIC))])
+        self._app.handlers.bind(TOPIC, self._tell)
         self._app.handlers.bind("*", self._tally)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._app.run())
@@ -86,6 +93,14 @@ class Play:
         self._enter("5/5 Proof", "Reading the trail, the receivers' own logs and the messages left in the store.")
         self.draw()
         self.left = await leftovers.find(self._app, self.topics)
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """Id to carrier, of every message whose publish returned; a notice has its topic in place of a carrier."""
+        return self._traffic.ids | dict.fromkeys(self._noted.ids, TOPIC)
+
+    async def _tell(self, message: Message) -> None:
+        await self._noted.deliver(message, self._pusher)
 
     def _topic(self, carrier: str, limit: int) -> Topic:
         options = TopicOptions(
@@ -156,7 +171,8 @@ class Play:
             of_tenant = (tenant.rate, tenant.in_flight, [*tenant.backlog], tenant.retries, tenant.dead, tenant.wait_us)
             rows.append(Row(*of_tenant))
         elapsed_s = time.monotonic() - self._started
-        self._screen.show(Frame(self._title, self._notice, elapsed_s, self._troubled, rows))
+        told = notices.telling(self._noted.told)
+        self._screen.show(Frame(self._title, self._notice, elapsed_s, self._troubled, rows, told))
 
 
 def build_pusher(app: App) -> Pusher:

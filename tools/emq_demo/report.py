@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from emq.runtime import plurals
-from emq_demo import measures, view
+from emq_demo import measures, notices, view
 from emq_demo.measures import TrailFigures
 from emq_demo.page import Page
 from emq_demo.scenario import Scenario, Tenant
 from emq_demo.verdict import Evidence, Verdict
+from emq_notices.notice import Notice
 from emq_proof.proof import Wait
 
 
@@ -25,6 +28,7 @@ class Report(NamedTuple):
         seconds: duration of the whole run, in seconds.
         kept: the directory with store and trail, if they stay; else None.
         page: the dashboard that the run had; None if it had none.
+        told: the notices that operators got.
     """
 
     scenario: Scenario
@@ -35,6 +39,7 @@ class Report(NamedTuple):
     seconds: float
     kept: str | None
     page: Page | None = None
+    told: Sequence[Notice] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return one object of plain values for JSON; waits in milliseconds."""
@@ -49,6 +54,7 @@ class Report(NamedTuple):
             "trail_events": self.evidence.proof.events,
             "receipts": len(self.evidence.receipts),
             "tenants": [line.to_dict() for line in _lines(self)],
+            "notices": msgspec.to_builtins(self.told),
             "kept": self.kept,
         }
 
@@ -60,6 +66,8 @@ class Report(NamedTuple):
             Text(),
             _promises(self),
         ]
+        if self.told:
+            parts.append(Text(f"operators got {plurals.count(len(self.told), 'notice')}: {notices.telling(self.told)}"))
         parts += [Text(f"✗ {line}", style="red") for line in self.verdict.broken]
         took = f"in {self.seconds:.0f} s on {self.store}"
         if self.verdict.isolated is None and self.verdict.ok:

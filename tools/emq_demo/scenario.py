@@ -16,6 +16,7 @@ import msgspec
 from emq.runtime import errors, plurals
 from emq_demo import flights
 from emq_demo.flights import Flight
+from emq_notices.notice import TOPIC as NOTICES
 
 FLOODED = "FL"
 """Carrier of the flood: a small airline that suddenly gets `FLOOD_FACTOR` times its limit, twice as much as all others
@@ -100,8 +101,8 @@ class Scenario(msgspec.Struct, frozen=True):
 
     @property
     def receivers(self) -> dict[str, str]:
-        """Name to behaviour of every receiver. An airline with an endpoint in trouble has two receivers."""
-        healthy = {t.carrier: HEALTHY for t in self.tenants}
+        """Name to behaviour of every receiver: the operators', and two of an airline with an endpoint in trouble."""
+        healthy = {NOTICES: HEALTHY} | {t.carrier: HEALTHY for t in self.tenants}
         return healthy | {carrier + TROUBLE_SUFFIX: behaviour for carrier, behaviour in TROUBLES.items()}
 
     def describe(self) -> str:

@@ -15,6 +15,7 @@ from emq.runtime.settings import Settings
 from emq.topics.model import Topic, quotas
 from emq.trail.writer import Trail
 from emq_demo import flights, measures, play, scenario, verdict
+from emq_demo.notices import LAG_S, Notices
 from emq_demo.page import Page, served
 from emq_demo.places import Place
 from emq_demo.play import Play
@@ -23,6 +24,7 @@ from emq_demo.report import Report
 from emq_demo.scenario import Scenario
 from emq_demo.verdict import Evidence
 from emq_demo.view import LiveScreen, PlainScreen, Scene, Screen
+from emq_notices.watching import watch
 from emq_proof.proof import Expectations, prove
 
 _PROOF_S = 4.0
@@ -53,7 +55,8 @@ def perform(console: Console, place: Place, store: str, seconds: float, days: in
             stack.callback(screen.close)
             return screen
 
-        done, page = uvloop.run(_play(plan, place, receivers, show, paged=live))
+        noted = Notices()
+        done, page = uvloop.run(_play(plan, place, receivers, show, noted, paged=live))
         figures = measures.of_trail(place.trail, done.spans)
         calm, troubled = (waits.pooled(plan.victims) for waits in figures.waits)
         left = done.left
@@ -63,21 +66,30 @@ def perform(console: Console, place: Place, store: str, seconds: float, days: in
         )
     kept = None if place.kept is None else str(place.kept)
     seconds = time.monotonic() - started
-    return Report(plan, store, evidence, figures, verdict.judge(evidence), seconds, kept, page)
+    return Report(plan, store, evidence, figures, verdict.judge(evidence), seconds, kept, page, noted.told)
 
 
 async def _play(
-    plan: Scenario, place: Place, receivers: Receivers, show: Callable[[Page | None], Screen], *, paged: bool
+    plan: Scenario,
+    place: Place,
+    receivers: Receivers,
+    show: Callable[[Page | None], Screen],
+    noted: Notices,
+    *,
+    paged: bool,
 ) -> tuple[Play, Page | None]:
     """Play the run; return its results, and the page that it had, if any."""
     trail = Trail.open(place.trail, "demo", SystemClock())
     try:
-        options = Settings(store=place.store, database=place.database or "")  # not the visitor's own
+        # Not the visitor's own settings.
+        options = Settings(store=place.store, database=place.database or "", lag_s=LAG_S)
         async with contextlib.AsyncExitStack() as stack:
-            app = await stack.enter_async_context(App(options=options, trail=trail))
+            app = App(options=options, trail=trail, middleware=[noted])
+            await stack.enter_async_context(watch(app))
+            await stack.enter_async_context(app)
             pusher = await stack.enter_async_context(play.build_pusher(app))
             page = await stack.enter_async_context(served(app)) if paged else None
-            done = Play(plan, app, pusher, receivers, show(page))
+            done = Play(plan, app, pusher, receivers, show(page), noted)
             await done.run()
             return done, page
     finally:

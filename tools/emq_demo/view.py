@@ -50,6 +50,7 @@ class Frame(msgspec.Struct, frozen=True):
         elapsed_s: seconds since the start.
         troubled: whether the four airlines are in trouble.
         rows: one for each tenant of the scene, in the same order.
+        told: the most telling notice to the operators so far; empty before the first one.
     """
 
     title: str
@@ -57,6 +58,7 @@ class Frame(msgspec.Struct, frozen=True):
     elapsed_s: float
     troubled: bool
     rows: list[Row]
+    told: str = ""
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -84,16 +86,19 @@ class Screen(Protocol):
 
 
 class PlainScreen:
-    """Prints one line for each step, where standard output is not a terminal; a quiet console shows nothing."""
+    """Prints steps and notices, a line each, where standard output is no terminal; a quiet console shows nothing."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._title = ""
+        self._title = self._told = ""
 
     def show(self, frame: Frame) -> None:
         if frame.title != self._title:
             self._title = frame.title
             self._console.print(f"{frame.elapsed_s:4.0f} s  {frame.title}: {frame.notice}", soft_wrap=True)
+        if frame.told != self._told:
+            self._told = frame.told
+            self._console.print(f"{frame.elapsed_s:4.0f} s  Operators are told: {frame.told}", soft_wrap=True)
 
     def close(self) -> None:
         pass
@@ -148,7 +153,8 @@ def picture(scene: Scene, frame: Frame) -> RenderableType:
     )
     style = "bold yellow" if frame.troubled else "bold green"
     step = Text.assemble((frame.title, style), "  ", frame.notice)
-    return Group(head, Text(scene.subtitle, style="dim"), Text(), step, Text(), _table(scene, frame))
+    told = Text(f"Operators are told: {frame.told}" if frame.told else "", style="bold red", no_wrap=True)
+    return Group(head, Text(scene.subtitle, style="dim"), Text(), step, told, _table(scene, frame))
 
 
 def _table(scene: Scene, frame: Frame) -> Table:

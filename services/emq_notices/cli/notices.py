@@ -25,7 +25,7 @@ MOST_KEPT = 10_000
 async def on(
     session: Session,
     after: Annotated[
-        float, typer.Option("--after", min=10, max=86_400, help="Seconds that a trouble must last.")
+        float, typer.Option("--after", min=1, max=86_400, help="Seconds that a trouble must last.")
     ] = 300.0,
     url: Annotated[
         str, typer.Option(metavar="URL", help="Push each notice there, by HTTP POST.", show_default=False)
