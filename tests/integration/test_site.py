@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import threading
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -262,3 +263,26 @@ def test_the_search_leaves_out_what_is_for_maintainers(site: Path) -> None:
     assert {"questions.html", "quotas.html", "reference/settings.html"} <= places
     inside = re.compile(r"host/|ARCHITECTURE|CHANGELOG|CONTRIBUTING|tests/|source/")
     assert not [place for place in places if inside.match(place)]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_screen_shows_the_dashboard_and_the_demonstration(page: str) -> None:
+    text = (ROOT / page).read_text()
+    first = text[: text.index("## Use it" if page == "README.md" else "## Start here")]
+    shown = [
+        (ROOT / page).parent / target for target in re.findall(r"^!\[[^\]]{20,}\]\(([^)]+)\)", first, re.MULTILINE)
+    ]
+    assert {path.name for path in shown} == {"dashboard-light.png", "demo.svg"}
+    assert all(path.exists() for path in shown)
+
+
+def test_the_recording_shows_the_demonstration_as_it_is_and_loads_nothing() -> None:
+    drawing = ElementTree.parse(ROOT / "docs/assets/demo.svg")
+    texts = [" ".join("".join(found.itertext()).split()) for found in drawing.iter("{http://www.w3.org/2000/svg}g")]
+    everything = " ".join(texts)
+    for said in ("2/5 Calm", "3/5 Trouble", "Operators are told: topic FL", "every promise held", "lost 0"):
+        assert said in everything
+    assert len(texts) > 10
+    source = (ROOT / "docs/assets/demo.svg").read_text()
+    assert set(re.findall(r"https?://[^\"' )]+", source)) == {"http://www.w3.org/2000/svg"}
+    assert "url(" not in source

@@ -31,13 +31,23 @@ _PROOF_S = 4.0
 """Seconds that proof and report take, about; for the progress bar only."""
 
 
-def perform(console: Console, place: Place, store: str, seconds: float, days: int | None, *, live: bool) -> Report:
+def perform(
+    console: Console,
+    place: Place,
+    store: str,
+    seconds: float,
+    days: int | None,
+    *,
+    live: bool,
+    screen: Callable[[Scene], Screen] = LiveScreen,
+) -> Report:
     """Run the demonstration; `emq_demo.run.main` has the other arguments.
 
     Args:
         console: shows progress: the live table on a terminal, else one line for each step.
         place: the new and empty place for the run's data.
         live: True to draw the live table on a terminal, and to serve the page of the run.
+        screen: draws the live table.
 
     Raises:
         EMQError, alone or in a group: the demonstration could not run; the text says why.
@@ -51,9 +61,9 @@ def perform(console: Console, place: Place, store: str, seconds: float, days: in
         def show(page: Page | None) -> Screen:
             if page is not None:
                 console.print(f"Watch it at {page.link}", soft_wrap=True)
-            screen = _screen(console, plan, store, live)
-            stack.callback(screen.close)
-            return screen
+            made = screen(_scene(plan, store)) if live and console.is_terminal else PlainScreen(console)
+            stack.callback(made.close)
+            return made
 
         noted = Notices()
         done, page = uvloop.run(_play(plan, place, receivers, show, noted, paged=live))
@@ -102,8 +112,6 @@ def _quotas(topics: list[Topic]) -> dict[str, float]:
     return of_groups | {t.name: t.qps for t in topics}
 
 
-def _screen(console: Console, plan: Scenario, store: str, live: bool) -> Screen:
-    if not live or not console.is_terminal:
-        return PlainScreen(console)
+def _scene(plan: Scenario, store: str) -> Scene:
     total_s = 2 * plan.half_s + play.AROUND_S + _PROOF_S
-    return LiveScreen(Scene(f"{plan.describe()}; store: {store}", total_s, plan.tenants))
+    return Scene(f"{plan.describe()}; store: {store}", total_s, plan.tenants)
