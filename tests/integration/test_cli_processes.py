@@ -40,6 +40,20 @@ def test_ctrl_c_while_waiting_for_input_counts_what_was_published(emq: Shell) ->
     assert process.stderr.read() == "emq: interrupted; 2 messages published before\n"
 
 
+def test_ctrl_c_while_the_command_loads_ends_it_without_a_word(emq: Shell) -> None:
+    program = """
+import sys, emq_cli
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "emq_cli.commands":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+emq_cli.main()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
 def test_a_reader_that_goes_away_is_no_error_of_ours(emq: Shell) -> None:
     topics = [{"name": f"topic-{n}", "qps": 1} for n in range(2_000)]
     Path("t.json").write_text(json.dumps({"topics": topics}))

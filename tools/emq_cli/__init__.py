@@ -12,6 +12,8 @@ from emq_cli import exit_codes, standard_output
 def main() -> None:
     """Run one command. Exits with 0 or one of `emq_cli.exit_codes`; a failure is one line on standard error.
 
+    Ctrl-C before the command begins ends it without a word.
+
     A defect of EMQ is one line, too; `python -X dev -m emq_cli` shows where it is.
     """
     _open_closed()
@@ -27,7 +29,7 @@ def main() -> None:
 
         app(prog_name="emq")
     except KeyboardInterrupt:
-        code = _said("interrupted", exit_codes.INTERRUPTED)
+        code = exit_codes.INTERRUPTED  # it was loading yet: nothing was begun, so there is nothing to say
     except SystemExit as exc:
         # Rich and Typer exit with 1 when nobody reads the output any more.
         code = exit_codes.CLOSED_PIPE if isinstance(exc.__context__, BrokenPipeError) else exc.code
