@@ -22,6 +22,7 @@ from emq.runtime import errors
 from support import browser, chance, distribution, long_tests, memory, virtual, without_services
 from support.fresh_databases import FreshDatabases
 from support.redis_servers.cluster import RedisCluster, start_redis_cluster
+from support.redis_servers.listed import ListedServers, start_listed
 from support.rig import Rig, rig
 from support.wanting import missing
 
@@ -69,7 +70,7 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     return {"loop": functools.partial(virtual.loop_of, item)}
 
 
-S = TypeVar("S", bound=servers.Server | servers.Ensemble | RedisCluster)
+S = TypeVar("S", bound=servers.Server | servers.Ensemble | RedisCluster | ListedServers)
 
 
 def _serve(start: Callable[[], S]) -> Iterator[S]:
@@ -131,6 +132,13 @@ def redis_url(redis_server: servers.RedisServer) -> str:
 @pytest.fixture(scope="session")
 def redis_cluster_url(redis_cluster: RedisCluster) -> str:
     return redis_cluster.url
+
+
+@pytest.fixture(scope="session")
+def redis_servers_url() -> Iterator[str]:
+    """Two servers that know nothing of each other, as one store; who stops one starts servers of its own."""
+    for listed in _serve(lambda: start_listed(appendonly=True)):
+        yield listed.url
 
 
 @pytest.fixture(scope="session")

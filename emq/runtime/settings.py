@@ -33,8 +33,8 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "
 
 DESCRIPTIONS = {
     "store": "URL of the store that keeps the messages: memory:, sqlite:///FILE, postgresql://USER@HOST/DB, "
-    "redis://HOST:PORT/DB, redis+cluster://HOST:PORT,HOST:PORT, redis+sentinel://HOST:PORT,HOST:PORT/MASTER "
-    "(rediss... for TLS).",
+    "redis://HOST:PORT/DB, redis+cluster://HOST:PORT,HOST:PORT, redis+sentinel://HOST:PORT,HOST:PORT/MASTER, "
+    "redis+servers://HOST:PORT,HOST:PORT (rediss... for TLS).",
     "database": "URL of the database with topics and checkpoints: sqlite:///FILE or postgresql://...; empty: beside "
     "the store (the same SQLite file or PostgreSQL database; else sqlite:///emq.db).",
     "environment": "online for production, sandbox for trials; the two share no topics and no messages.",

@@ -15,7 +15,7 @@ from emq.storage.store import Store
 ENTRY_POINTS = "emq.stores"
 
 _EXTRAS = {
-    **{f"{scheme}{kind}": "redis" for scheme in ("redis", "rediss") for kind in ("", "+cluster", "+sentinel")},
+    **{f"{tls}{kind}": "redis" for tls in ("redis", "rediss") for kind in ("", "+cluster", "+sentinel", "+servers")},
     "postgresql": "postgres",
 }
 

@@ -22,10 +22,10 @@ from emq.topics import opening
 from emq_stores.memory import MemoryStore, World, forget
 from emq_stores.put_get import Options, PutGetStore
 
-NAMES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster", "put_get")
+NAMES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster", "redis_servers", "put_get")
 
-CAN = {"put_get": PUT_GET, "redis": EVERYTHING - {Can.REPLICATE}}
-"""What each is asked for, where that is not everything. The Redis server of the tests has no replica."""
+CAN = {"put_get": PUT_GET, **dict.fromkeys(("redis", "redis_servers"), EVERYTHING - {Can.REPLICATE})}
+"""What each is asked for, where that is not everything. The Redis servers of the tests have no replicas."""
 
 _count = itertools.count(1)
 
@@ -58,7 +58,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
         yield _put_get(topic)
         return
     urls = {"memory": f"memory://{topic}", "sqlite": f"sqlite:///{tmp_path}/store.db"}
-    servers = {"postgresql": "postgres_url", "redis": "redis_url", "redis_cluster": "redis_cluster_url"}
+    servers = {"postgresql": "postgres_url"} | {each: f"{each}_url" for each in NAMES if each.startswith("redis")}
     url = urls[name] if name in urls else request.getfixturevalue(servers[name])
     yield Target(name, topic, CAN.get(name, EVERYTHING), lambda environment: open_store(url, environment))
     forget(topic)

@@ -221,7 +221,7 @@ async def test_a_lane_remembers_what_was_taken_last_also_after_calls_whose_clock
     assert await add_again(store, lane, "!3", "00000", f"{most - 1:05}") == [None, True, None]
 
 
-@pytest.mark.parametrize("target", ["redis", "redis_cluster"], indirect=True)
+@pytest.mark.parametrize("target", ["redis", "redis_cluster", "redis_servers"], indirect=True)
 async def test_redis_forgets_a_lane_that_nothing_more_is_taken_from(store: Store, target: Target) -> None:
     lanes: Any = store.lanes
     await take(store, target.slot(), LaneVerdict.RECALL, "a")

@@ -40,7 +40,7 @@ async def arm(store: Store, target: Target) -> None:
     await store.sorted.claim([SlotClaim(target.sorted_slot(SlotKind.PRIORITY, group=2), 1, 1, NOW)], NOW)
 
 
-@pytest.mark.parametrize("target", ["redis", "redis_cluster"], indirect=True)
+@pytest.mark.parametrize("target", ["redis", "redis_cluster", "redis_servers"], indirect=True)
 async def test_wake_ups_do_not_wait_for_a_sweep(store: Store, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     slot = target.sorted_slot(SlotKind.PRIORITY, group=2)
     for module in (wakeups, cluster_wakeups):

@@ -19,7 +19,8 @@ _MEMBERS = {"hash": ("HKEYS",), "set": ("SMEMBERS",), "zset": ("ZRANGE", 0, -1)}
 
 async def traces(store: Store, target: Target) -> dict[str, set[str]]:
     """Return the names by place; places without any are left out."""
-    find: Any = {MemoryStore: _in_memory, SqlStore: _in_sql, RedisStore: _in_redis}[type(store)]
+    of_kind = {MemoryStore: _in_memory, SqlStore: _in_sql, RedisStore: _in_redis}
+    find: Any = next(find for kind, find in of_kind.items() if isinstance(store, kind))
     found: dict[str, set[str]] = await find(store)
     named = {place: {name for name in names if name.startswith(target.topic)} for place, names in found.items()}
     return {place: names for place, names in named.items() if names}

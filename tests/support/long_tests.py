@@ -81,6 +81,7 @@ TOGETHER = {
     "postgresql": "postgresql",
     "redis": "postgresql",
     "redis_cluster": "sqlite",
+    "redis_servers": "sqlite",
     "put_get": "sqlite",
 }
 """The database beside which `make test` tries each store. No store knows the database; all pairs are in `all-tests`."""

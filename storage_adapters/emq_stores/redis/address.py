@@ -20,7 +20,7 @@ MOST_SHARDS = 4_096
 @dataclasses.dataclass(frozen=True)
 class Address:
     """Attributes:
-    kind: "" for one server, else "cluster" or "sentinel".
+    kind: "" for one server, else "cluster", "sentinel" or "servers".
     hosts: the servers in the URL, as (host, port).
     master_name: name of the master at the sentinels.
     shards: number of shards in the URL, or None.
@@ -74,13 +74,15 @@ def parsed(url: str) -> Address:
         host, port = hosts[0]
         shown = f"{parts.scheme}://{host}:{port}"
         if len(hosts) > 1:
-            raise errors.InvalidSettings(f"store URL {shown}: one server only; for several use {scheme}+cluster://")
+            raise errors.InvalidSettings(
+                f"store URL {shown}: one server only; for several use {scheme}+servers://, for a cluster {scheme}+cluster://"
+            )
     elif kind == "sentinel":
         master_name, _, database = parts.path.strip("/").partition("/")
         path = f"/{database}" if database else ""
         if not master_name:
             raise errors.InvalidSettings(f"store URL {shown}: name the master that the sentinels watch: {shown}/NAME")
-    elif parts.path.strip("/") not in ("", "0"):
+    elif kind == "cluster" and parts.path.strip("/") not in ("", "0"):
         raise errors.InvalidSettings(f"store URL {shown}{parts.path}: a cluster has database 0 only; leave it out")
     if kind != "cluster" and not re.fullmatch(r"[0-9]*", database := path.strip("/")):
         raise errors.InvalidSettings(f"store URL {shown}: a database has a number, such as /1, not {database!r}")

@@ -41,15 +41,14 @@ PAUSES_S = (0.005, 0.01, 0.02, 0.05, 0.1)
 class ClusterServer(Scripts):
     """See `emq_stores.redis.damage.Scripts`."""
 
-    followed = True
-
     def __init__(self, topology: Topology, url: str) -> None:
         super().__init__()
+        self.followed = not topology.is_list
         self._topology = topology
         self._url = url
 
     async def _run(self, call: ScriptCall) -> Any:
-        known = script(call.name, call.allow_oom, sharded=True)
+        known = script(call.name, call.allow_oom, sharded=True, listed=self._topology.is_list)
         redirected = _Redirected(self._topology, hash_slot(call.keys[0]), self._url, call.durability, call.outlives)
         return await redirected.answer(known, [len(call.keys), *call.keys, *call.args])
 
@@ -59,6 +58,7 @@ class ClusterServer(Scripts):
 
     async def scan(self, pattern: str) -> AsyncIterator[str]:
         """See `Scripts.scan`. While hash slots move, a key may be missed."""
+        await self._topology.refresh()
         for address in sorted(self._topology.masters()):
             line = self._topology.at(address)
 
@@ -71,7 +71,8 @@ class ClusterServer(Scripts):
                     raise translated(exc, line.address) from exc
 
             async for key in scanned(command, pattern):
-                yield key
+                if self._topology.serves(address, hash_slot(key)):  # an interrupted move on a list leaves copies
+                    yield key
 
 
 def hash_slot(key: str) -> int:
@@ -101,7 +102,7 @@ class _Redirected:
             line = asked or self._topology.line(self._hash_slot)
             confirm = line.confirmations.needed(self._durability, self._outlives)
             try:
-                answer = await line.send(self._words(known, rest), confirm, asking=asked is not None)
+                answer = await line.send(self._words(known, rest, line), confirm, asking=asked is not None)
                 self._topology.served(self._hash_slot)
                 return answer
             except redis.exceptions.ResponseError as exc:
@@ -115,12 +116,11 @@ class _Redirected:
                 self._topology.suspect()
                 raise translated(exc, line.address) from exc
 
-    def _words(self, known: Script | None, rest: Sequence[Any]) -> Sequence[Any]:
+    def _words(self, known: Script | None, rest: Sequence[Any], line: NodePipeline) -> Sequence[Any]:
         if known is None:
             return rest
-        if self._with_text:
-            return ["EVAL", known.text, *rest]
-        return ["EVALSHA", known.digest, *rest]
+        script = ("EVAL", known.text) if self._with_text else ("EVALSHA", known.digest)
+        return [*script, *rest, *self._topology.stamp(self._hash_slot, line.address)]
 
     async def _after(self, exc: redis.exceptions.ResponseError, line: NodePipeline) -> NodePipeline | None:
         """Return the node to ask next after a refusal; None for the node that serves the hash slot.

@@ -9,7 +9,7 @@ subscribes to the channel.
 
 Slots of sorted topics each lie in a hash slot of their own, and a script may use sharded channels of its own hash slot
 only. So sharded channels would need a subscription for every slot. A plain PUBLISH carries these wake-ups instead; a
-host hears it at any one node.
+host hears it at any one node. The servers of a list pass nothing on to each other: there, each ear hears it.
 """
 
 from __future__ import annotations
@@ -147,10 +147,9 @@ class Ears:
             await self._drop(address)
         well = True
         for address, channels in wanted.items():
-            plain = not any(ear.plain for ear in self._ears.values())
             try:
                 async with asyncio.timeout(SUBSCRIBE_S):
-                    await self._listen(address, channels, plain)
+                    await self._listen(address, channels)
             except Exception as exc:  # a node must not keep the others from being listened to
                 if not isinstance(exc, (*TRANSPORT, errors.StoreUnavailable)):
                     log.exception("the subscriptions at %s broke; they are made again", address)
@@ -159,15 +158,18 @@ class Ears:
         return well
 
     def _wanted(self) -> dict[str, set[str]]:
-        wanted: dict[str, set[str]] = {}
+        everywhere = self._topology.masters() if self._topology.is_list else ()  # for the plain channels
+        wanted: dict[str, set[str]] = {address: set() for address in everywhere}
         for channel, slot in self._slots.items():
             wanted.setdefault(self._topology.line(slot).address, set()).add(channel)
         return wanted
 
-    async def _listen(self, address: str, channels: set[str], plain: bool) -> None:
+    async def _listen(self, address: str, channels: set[str]) -> None:
         ear = self._ears.get(address)
         if ear is None:
             ear = self._ears[address] = _Ear(self._topology.at(address).client.pubsub(), self._hear)
+        others = () if self._topology.is_list else self._ears.values()
+        plain = not ear.plain and not any(other.plain for other in others)
         asked_for = {("ssubscribe", channel) for channel in channels - ear.channels}
         if plain:
             asked_for |= {("subscribe", channel) for channel in self._plain}

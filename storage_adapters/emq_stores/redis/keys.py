@@ -4,6 +4,8 @@
 share a key, and all keys of a shard are in one hash slot of a cluster. `cluster_shards` chooses the salts such that the
 shards' hash slots are spread evenly.
 
+    emq:servers                hash    range of hash slots -> address of the server of a list that serves it, and
+                                       "<range>:version" -> how often that changed; see `server_list`
     {emq:<environment>}:shards string number of shards, which never changes
     <tag>:head                 hash    queue -> "<offset of its list's first element> <incarnation>"; the offset is 1
                                        where the field is missing
@@ -68,6 +70,12 @@ from redis.crc import key_slot
 from emq.storage.names import parts_of
 
 HASH_SLOTS = 16_384
+
+LIST_RANGES = 64
+"""Ranges of hash slots that the servers of a list share; a server serves whole ranges."""
+
+SERVERS = "emq:servers"
+"""The key in which each server of a list keeps its record of all of them."""
 
 EVERYBODY = "everybody"
 """Stands for all instances in the name of a channel."""

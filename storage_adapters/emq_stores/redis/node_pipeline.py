@@ -27,15 +27,16 @@ class NodePipeline:
     Args:
         address: the node's address, "host:port".
         client: the connections to the node; its own retries are off.
+        followed: True if a replica may take over from the node.
 
     Attributes:
         confirmations: the confirmations to ask of this node.
     """
 
-    def __init__(self, address: str, client: redis.asyncio.Redis) -> None:
+    def __init__(self, address: str, client: redis.asyncio.Redis, followed: bool = True) -> None:
         self.address = address
         self.client = client
-        self.confirmations = Confirmations(address, followed=True)
+        self.confirmations = Confirmations(address, followed)
         self.patience = Patience(address, lambda: client.execute_command("PING"))  # type: ignore[no-untyped-call]
         self._waiting: dict[Confirm, list[_Call]] = {}
         self._tasks: set[asyncio.Task[None]] = set()

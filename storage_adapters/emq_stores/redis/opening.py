@@ -1,4 +1,4 @@
-"""Opens a store: one server, the master behind sentinels, or a cluster."""
+"""Opens a store: one server, the master behind sentinels, a cluster, or a list of servers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from emq_stores.redis.address import Address, parsed
 from emq_stores.redis.cluster import ClusterServer, hash_slot
 from emq_stores.redis.cluster_wakeups import ClusterWakeUps
 from emq_stores.redis.damage import Scripts
-from emq_stores.redis.keys import Shard, cluster_shards, shard_count
+from emq_stores.redis.keys import SERVERS, Shard, cluster_shards, shard_count
+from emq_stores.redis.moving import ListedStore
 from emq_stores.redis.packing import pack_in_c
 from emq_stores.redis.sentinels import OneAtATime
 from emq_stores.redis.server import Server
+from emq_stores.redis.server_list import ServerList, range_of
 from emq_stores.redis.store import Location, RedisStore
 from emq_stores.redis.topology import Topology
 from emq_stores.redis.wakeups import ServerWakeUps
@@ -44,6 +46,8 @@ async def open_store(url: str, environment: Environment) -> RedisStore:
     - `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`: one server.
     - `redis+sentinel://[USER:PASSWORD@]HOST:PORT,.../NAME[/DB]`: the master that the sentinels at HOST:PORT call NAME.
     - `redis+cluster://[USER:PASSWORD@]HOST:PORT,...`: the cluster to which these nodes belong.
+    - `redis+servers://[USER:PASSWORD@]HOST:PORT,...[/DB]`: servers that share the data, without a cluster; see
+      `emq_stores.redis.server_list`.
 
     With sentinels or a cluster, a replica may take over from its master. Then all writes that the master had not passed
     on to the replica are lost, also acknowledged ones. Messages published with durability "replicated" are not lost.
@@ -52,10 +56,10 @@ async def open_store(url: str, environment: Environment) -> RedisStore:
 
     Args:
         url: may have the parameters `shards` (1 to 4,096; number of hash tags over which the keys are spread, by
-            default 64 on a cluster and 1 elsewhere), `max_queue_qps` (most operations a second that a topic may ask of
-            one queue), `sentinel_username` and `sentinel_password` (where the sentinels have their own), and those of
-            the driver. The number of shards is fixed for the life of the data. The store remembers this number, so a
-            later URL may leave it out.
+            default 64 on a cluster or a list, and 1 elsewhere), `max_queue_qps` (most operations a second that a topic
+            may ask of one queue), `sentinel_username` and `sentinel_password` (where the sentinels have their own), and
+            those of the driver. The number of shards is fixed for the life of the data. The store remembers this
+            number, so a later URL may leave it out.
 
     Raises:
         InvalidSettings: a part of the URL is wrong, or the data has another number of shards.
@@ -63,8 +67,8 @@ async def open_store(url: str, environment: Environment) -> RedisStore:
     """
     address = parsed(url)
     _check_parameters(address)
-    if address.kind == "cluster":
-        return await _open_cluster(address, environment.value)
+    if address.kind in ("cluster", "servers"):
+        return await _open_several(address, environment.value)
     return await _open_server(address, environment.value)
 
 
@@ -81,6 +85,8 @@ async def _open_server(address: Address, environment: str) -> RedisStore:
 
     try:
         await _check_version(client, address.shown)
+        if await server.command("EXISTS", SERVERS):
+            raise errors.InvalidSettings(f"{address.shown} is one server of a list; open it with redis+servers://")
         count = await _agreed_shards(server, environment, address, default=1)
     except BaseException:
         await disconnect()
@@ -91,9 +97,10 @@ async def _open_server(address: Address, environment: str) -> RedisStore:
     return RedisStore(Location(server, shards, instance), wakeups, disconnect, max_queue_qps=address.max_queue_qps)
 
 
-async def _open_cluster(address: Address, environment: str) -> RedisStore:
+async def _open_several(address: Address, environment: str) -> RedisStore:
     seeds = [f"{host}:{port}" for host, port in address.hosts]
-    topology = Topology(seeds, lambda host, port: _client(address, host, port), address.shown)
+    kind = ServerList if address.kind == "servers" else Topology
+    topology = kind(seeds, lambda host, port: _client(address, host, port), address.shown)
     server = ClusterServer(topology, address.shown)
     try:
         await topology.refresh()
@@ -105,6 +112,9 @@ async def _open_cluster(address: Address, environment: str) -> RedisStore:
         raise
     shards, instance = cluster_shards(environment, count), secrets.token_hex(8)
     wakeups = ClusterWakeUps(topology, server, shards, instance)
+    if isinstance(topology, ServerList):
+        location = Location(server, shards, instance, lambda key: range_of(hash_slot(key)))
+        return ListedStore(topology, location, wakeups, topology.close, max_queue_qps=address.max_queue_qps)
     location = Location(server, shards, instance, hash_slot)
     return RedisStore(location, wakeups, topology.close, max_queue_qps=address.max_queue_qps)
 
@@ -176,16 +186,7 @@ async def _check_version(client: redis.asyncio.Redis, shown: str) -> None:
 
 async def _agreed_shards(server: Scripts, environment: str, address: Address, default: int) -> int:
     """Return the number of shards that the store remembers. If it has none yet, store the URL's number or `default`."""
-    key = shard_count(environment)
-    known = await server.command("GET", key)
-    if known is None:
-        wanted = address.shards or default
-        try:
-            await server.command("SET", key, wanted, "NX")
-        except errors.StoreFull:  # a full server can be opened all the same, and drained
-            return wanted
-        known = await server.command("GET", key)
-    count = int(known)
+    count = int(await server.run("shards", [shard_count(environment)], [address.shards or default], allow_oom=True))
     if address.shards not in (None, count):
         raise errors.InvalidSettings(
             f"store URL {address.shown}: shards={address.shards}, but the data there lies in {count} shards, which "

@@ -24,7 +24,7 @@ class Script(NamedTuple):
 
 
 @functools.cache
-def script(name: str, allow_oom: bool = False, sharded: bool = False) -> Script:
+def script(name: str, allow_oom: bool = False, sharded: bool = False, listed: bool = False) -> Script:
     """Return the script lua/<name>.lua, with each `-- include` line replaced by the included text.
 
     Args:
@@ -32,12 +32,15 @@ def script(name: str, allow_oom: bool = False, sharded: bool = False) -> Script:
         allow_oom: let the script run on a full server as well.
         sharded: wake queues and lanes through the sharded channels of a cluster. Slots of sorted topics use plain
             channels, since each slot is in a hash slot of its own.
+        listed: refuse a call to a range of hash slots that another server of the list serves; see lua/listed.lua.
     """
     text = _INCLUDE.sub(lambda line: _read(line[1]), _read(name))
     if allow_oom:
         text = text.replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
     if sharded and not name.startswith("slot_"):
         text = text.replace("redis.call('PUBLISH'", "redis.call('SPUBLISH'")
+    if listed:
+        text = text.replace("\n", f"\n{_read('listed')}", 1)
     return Script(hashlib.sha1(text.encode()).hexdigest(), text)
 
 

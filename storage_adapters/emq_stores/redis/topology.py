@@ -33,10 +33,16 @@ class Topology:
         seeds: addresses ("host:port") of nodes; one node that still knows the cluster is enough.
         connect: makes the client of a node.
         url: URL of the cluster, for error texts.
+
+    Attributes:
+        seeds: see above.
+        is_list: True for a list of servers, which know nothing of each other; see `server_list`.
     """
 
+    is_list = False
+
     def __init__(self, seeds: Sequence[str], connect: Callable[[str, int], redis.asyncio.Redis], url: str) -> None:
-        self._seeds = seeds
+        self.seeds = seeds
         self._connect = connect
         self._url = url
         self._lines: dict[str, NodePipeline] = {}
@@ -66,12 +72,22 @@ class Topology:
             if self._closed:
                 raise errors.StoreUnavailable(f"the store at {self._url} was closed")
             host, _, port = address.rpartition(":")
-            line = self._lines[address] = NodePipeline(address, self._connect(host.strip("[]"), int(port)))
+            line = self._lines[address] = NodePipeline(
+                address, self._connect(host.strip("[]"), int(port)), followed=not self.is_list
+            )
         return line
+
+    def stamp(self, hash_slot: int, address: str) -> Sequence[Any]:
+        """Return what a server needs to tell whether it serves a call's hash slot; nothing for a cluster's node."""
+        return ()
 
     def masters(self) -> set[str]:
         """Return the addresses of the nodes that serve hash slots."""
         return {address for address in self._served if address is not None}
+
+    def serves(self, address: str, hash_slot: int) -> bool:
+        """Return whether the node at an address serves a hash slot."""
+        return self._served[hash_slot] == address
 
     def moved(self, hash_slot: int, address: str) -> None:
         """Note that another node serves this hash slot, as a node said, and refresh; other slots may have moved too."""
@@ -104,7 +120,7 @@ class Topology:
             StoreUnavailable: no node answers, or the nodes that answer belong to no cluster.
         """
         failure: Exception | None = None
-        known = [*self.masters(), *self._lines, *self._seeds]
+        known = [*self.masters(), *self._lines, *self.seeds]
         for address in sorted(dict.fromkeys(known), key=lambda _: random.random()):
             line = self.at(address)
             try:
@@ -132,7 +148,7 @@ class Topology:
         try:
             await asyncio.sleep(max(0.0, self._refreshed + REFRESH_S - time.monotonic()))
             self._refreshed = time.monotonic()
-            with contextlib.suppress(errors.StoreUnavailable):  # the next call that fails asks again
+            with contextlib.suppress(errors.EMQError):  # the next call that fails asks again
                 await self.refresh()
         finally:
             self._refreshing = None
