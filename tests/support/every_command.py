@@ -46,6 +46,7 @@ ARGUMENTS = {
     "offsets reset": f"{TOPIC} --yes",
     "offsets show": TOPIC,
     "store orphans": "",
+    "store spread": "",
     "upgrade": "",
     "plan": "--simulate --hosts 2 --topics 3",
     "publish": f"{TOPIC} payload",

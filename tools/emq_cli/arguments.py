@@ -77,7 +77,7 @@ SETTINGS: Mapping[str, Any] = MappingProxyType(
         "store": _text(
             "--store",
             "URL of the store: memory:, sqlite:///FILE, redis://HOST:PORT/DB, postgresql://USER@HOST/DB; "
-            "also redis+cluster:// and redis+sentinel://.",
+            "also redis+cluster://, redis+servers:// and redis+sentinel://.",
             where=True,
         ),
         "database": _text(

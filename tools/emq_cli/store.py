@@ -1,7 +1,8 @@
-"""`emq store`: list, adopt or purge messages in the store that the catalog does not know."""
+"""`emq store`: messages that the catalog does not know, and the servers on which the store lies."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,9 +15,10 @@ from emq_cli.session import Session, command
 if TYPE_CHECKING:
     from emq.offsets.orphans import Orphan
 
+MOVED = ("from", "to", "parts")
 COLUMNS = ("topic", "kind", "groups", "priorities", "ready", "delayed", "dead", "remedy")
 
-app = typer.Typer(cls=Room, help="Look at what the store holds that the catalog does not know.")
+app = typer.Typer(cls=Room, help="Look after the store: messages that the catalog does not know, its servers.")
 
 
 @command(app, "orphans")
@@ -77,6 +79,37 @@ async def orphans(
             output.table("", COLUMNS, rows, right=("groups", "ready", "delayed", "dead"))
             if rows
             else "the catalog knows the topics and groups of all messages in the store"
+        ),
+    )
+
+
+@command(app, "spread")
+async def spread(session: Session) -> None:
+    """Give each server of the URL an equal part of the store, while hosts and producers go on.
+
+    For a store on a list of servers (redis+servers://). To add a server, add it to the URL and run this command; to
+    remove one, leave it out of the URL and run this command. Only then change the URL of the hosts and producers, one
+    after the other. A part that moves takes no calls meanwhile, so its groups wait. If this command was interrupted,
+    run it again: until then, groups may wait.
+
+    Example: emq store spread --store redis+servers://valkey1,valkey2,valkey3
+    """
+    from emq.runtime import errors
+    from emq.storage.opening import open_store
+
+    opened = await open_store(session.settings.store, session.settings.environment)
+    try:
+        move = getattr(opened, "spread", None)
+        if move is None:
+            raise errors.InvalidSettings("only a store on a list of servers is spread, such as redis+servers://one,two")
+        moved = Counter([(part.source, part.target) async for part in move()])
+    finally:
+        await opened.close()
+    rows = [(source, target, parts) for (source, target), parts in sorted(moved.items())]
+    session.show(
+        [dict(zip(MOVED, row, strict=True)) for row in rows],
+        lambda: (
+            output.table("", MOVED, rows, right=("parts",)) if rows else "each server has its part; nothing to move"
         ),
     )
 

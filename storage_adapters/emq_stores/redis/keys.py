@@ -5,7 +5,8 @@ share a key, and all keys of a shard are in one hash slot of a cluster. `cluster
 shards' hash slots are spread evenly.
 
     emq:servers                hash    range of hash slots -> address of the server of a list that serves it, and
-                                       "<range>:version" -> how often that changed; see `server_list`
+                                       "<range>:version" -> how often that changed; see `server_list`. Also the name
+                                       of the list, and the number of shards
     {emq:<environment>}:shards string number of shards, which never changes
     <tag>:head                 hash    queue -> "<offset of its list's first element> <incarnation>"; the offset is 1
                                        where the field is missing

@@ -22,7 +22,7 @@ from emq_stores.redis.keys import SERVERS, Shard, cluster_shards, shard_count
 from emq_stores.redis.moving import ListedStore
 from emq_stores.redis.packing import pack_in_c
 from emq_stores.redis.sentinels import OneAtATime
-from emq_stores.redis.server import Server
+from emq_stores.redis.server import Server, check_version
 from emq_stores.redis.server_list import ServerList, range_of
 from emq_stores.redis.store import Location, RedisStore
 from emq_stores.redis.topology import Topology
@@ -87,7 +87,7 @@ async def _open_server(address: Address, environment: str) -> RedisStore:
         await _check_version(client, address.shown)
         if await server.command("EXISTS", SERVERS):
             raise errors.InvalidSettings(f"{address.shown} is one server of a list; open it with redis+servers://")
-        count = await _agreed_shards(server, environment, address, default=1)
+        count = await _agreed_shards(server, environment, address, 1)
     except BaseException:
         await disconnect()
         raise
@@ -104,9 +104,12 @@ async def _open_several(address: Address, environment: str) -> RedisStore:
     server = ClusterServer(topology, address.shown)
     try:
         await topology.refresh()
-        key = shard_count(environment)
-        await _check_version(topology.line(hash_slot(key)).client, address.shown)
-        count = await _agreed_shards(server, environment, address, default=CLUSTER_SHARDS)
+        if isinstance(topology, ServerList):
+            count = await _agreed_shards(server, environment, address, CLUSTER_SHARDS, topology.shards(environment))
+            await topology.keep_shards(environment, count)
+        else:
+            await _check_version(topology.line(hash_slot(shard_count(environment))).client, address.shown)
+            count = await _agreed_shards(server, environment, address, CLUSTER_SHARDS)
     except BaseException:
         await topology.close()
         raise
@@ -179,14 +182,15 @@ async def _check_version(client: redis.asyncio.Redis, shown: str) -> None:
         info = await server.command("INFO", "server")
     finally:
         await server.patience.close()
-    version = info.get("redis_version", "0") if isinstance(info, dict) else "0"
-    if int(str(version).split(".")[0]) < 7:
-        raise errors.StoreUnavailable(f"{shown} is Redis {version}; EMQ needs Redis 7.0 or later, or Valkey")
+    check_version(info if isinstance(info, dict) else {}, shown)
 
 
-async def _agreed_shards(server: Scripts, environment: str, address: Address, default: int) -> int:
+async def _agreed_shards(
+    server: Scripts, environment: str, address: Address, default: int, known: int | None = None
+) -> int:
     """Return the number of shards that the store remembers. If it has none yet, store the URL's number or `default`."""
-    count = int(await server.run("shards", [shard_count(environment)], [address.shards or default], allow_oom=True))
+    wanted = address.shards or default
+    count = known or int(await server.run("shards", [shard_count(environment)], [wanted], allow_oom=True))
     if address.shards not in (None, count):
         raise errors.InvalidSettings(
             f"store URL {address.shown}: shards={address.shards}, but the data there lies in {count} shards, which "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import redis.asyncio
@@ -29,6 +29,13 @@ async def scanned(command: Callable[..., Awaitable[Any]], pattern: str) -> Async
             yield key.decode(errors="replace")
         if not int(cursor):
             return
+
+
+def check_version(info: Mapping[str, Any], shown: str) -> None:
+    """Raise `StoreUnavailable` if the server with this INFO is too old."""
+    version = str(info.get("redis_version", "0"))
+    if int(version.split(".")[0]) < 7:
+        raise errors.StoreUnavailable(f"{shown} is Redis {version}; EMQ needs Redis 7.0 or later, or Valkey")
 
 
 class Server(Scripts):

@@ -25,15 +25,19 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from emq.runtime import errors
-from emq_stores.redis.failures import TRANSPORT, translated
+from emq_stores.redis.failures import TRANSPORT, of_several, translated
 from emq_stores.redis.keys import HASH_SLOTS, LIST_RANGES, SERVERS, shard_count
 from emq_stores.redis.scripts import script
+from emq_stores.redis.server import check_version
 from emq_stores.redis.topology import Topology
 
 SLOTS_IN_RANGE = HASH_SLOTS // LIST_RANGES
 
 _LIST = "list"
 """The field of a record that names the list, so that servers of two lists are not taken for one."""
+
+_SHARDS = "shards of "
+"""Before an environment, the field with its number of shards: processes must open the store while a server is down."""
 
 
 class Entry(NamedTuple):
@@ -99,6 +103,18 @@ class ServerList(Topology):
         await self._repair(records)
         await self._forget_others()
 
+    def shards(self, environment: str) -> int | None:
+        """Return the number of shards, if the record has it."""
+        known = self.entries.get(_SHARDS + environment)
+        return None if known is None else int(known.value)
+
+    async def keep_shards(self, environment: str, count: int) -> None:
+        """Note the number of shards, on which the processes have agreed, in all records that can be reached."""
+        noted = {_SHARDS + environment: entry(1, str(count))}
+        self.entries = {**self.entries, **noted}
+        outcomes = await asyncio.gather(*(self.note(a, noted) for a in members(self.entries)), return_exceptions=True)
+        of_several(outcomes)
+
     async def records(self) -> dict[str, Record]:
         """Read the records of the seeds, and of all servers that are in a record. Servers that are down are left out.
 
@@ -161,7 +177,11 @@ class ServerList(Topology):
         await asyncio.gather(*(self.note(seed, decided) for seed in seeds[1:]))
 
     async def check_new(self, new: Iterable[str], addresses: Iterable[str]) -> None:
-        """Raise `InvalidSettings` if a new server has data of another store, or two addresses lead to one server."""
+        """Raise `InvalidSettings` if a new server has data of another store, or two addresses lead to one server.
+
+        Raises:
+            StoreUnavailable: a server does not answer, or is older than Redis 7.
+        """
         known: dict[str, str] = {}
         for address in new:
             if await self.ask(address, "EXISTS", shard_count("online"), shard_count("sandbox")):
@@ -170,7 +190,9 @@ class ServerList(Topology):
                     "another database of it"
                 )
         for address in addresses:
-            run_id = str((await self.ask(address, "INFO", "server"))["run_id"])
+            info = await self.ask(address, "INFO", "server")
+            check_version(info, address)
+            run_id = str(info["run_id"])
             if other := known.get(run_id):
                 raise errors.InvalidSettings(f"{other} and {address} are one server; leave one out of {self._url}")
             known[run_id] = address
@@ -205,4 +227,4 @@ def newest(records: Iterable[Record]) -> dict[str, Entry]:
 
 def members(entries: Record) -> set[str]:
     """Return the addresses of the servers that have ranges."""
-    return {each.address for field, each in entries.items() if field != _LIST}
+    return {each.address for field, each in entries.items() if field.isdigit()}
