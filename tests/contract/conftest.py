@@ -2,32 +2,61 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 from family_place import Place
 from holey_store import HoleyClient
-from slot_user import VARIANT_NAMES, VARIANTS, SlotUser
-from target import EVERYTHING, PUT_GET, Can, Needs, Target
+from losing import forget_last
 
 from emq.database import Database
 from emq.runtime.environment import Environment
 from emq.storage.opening import open_store
-from emq.storage.slot_store import SlotKind
 from emq.storage.store import Store
 from emq.topics import opening
 from emq_stores.memory import MemoryStore, World, forget
 from emq_stores.put_get import Options, PutGetStore
+from emq_testing.contract.fixtures import *  # noqa: F403
+from emq_testing.contract.target import EVERYTHING, PUT_GET, Can, Target
 
 NAMES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster", "redis_servers", "put_get")
 
-CAN = {"put_get": PUT_GET, **dict.fromkeys(("redis", "redis_servers"), EVERYTHING - {Can.REPLICATE})}
-"""What each is asked for, where that is not everything. The Redis servers of the tests have no replicas."""
+LACKS = {
+    "redis": {Can.REPLICATE},
+    "redis_cluster": {Can.IN_ORDER},
+    "redis_servers": {Can.REPLICATE, Can.IN_ORDER},
+    "put_get": EVERYTHING - PUT_GET,
+}
+"""What each is not asked for. The Redis servers of the tests have no replicas."""
+
+_NEEDED = {"in_order": {Can.SLOTS, Can.IN_ORDER}, "own_slots": {Can.SLOTS}}
+"""Fixtures by which tests say that they need these; most tests of a file do, so the other stores do not even skip."""
 
 _count = itertools.count(1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for fixture, needed in _NEEDED.items():
+        if fixture in metafunc.fixturenames:
+            names = [name for name in NAMES if not needed & LACKS.get(name, frozenset())]
+            metafunc.definition.add_marker(pytest.mark.parametrize("target", names, indirect=True))
+
+
+def _target(name: str, topic: str, opener: Callable[[Environment], Awaitable[Store]]) -> Target:
+    return Target(
+        name,
+        opener,
+        EVERYTHING - LACKS.get(name, frozenset()),
+        topic=topic,
+        is_near=name in ("memory", "put_get"),
+        doubts=name.startswith("redis"),
+        forget_last=functools.partial(forget_last, name),
+    )
 
 
 def _put_get(topic: str) -> Target:
@@ -45,7 +74,7 @@ def _put_get(topic: str) -> Target:
         )
         return PutGetStore(client, MemoryStore(worlds[environment]), environment, options)
 
-    holey = Target("put_get", topic, CAN["put_get"], opener)
+    holey = _target("put_get", topic, opener)
     return holey
 
 
@@ -60,54 +89,8 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     urls = {"memory": f"memory://{topic}", "sqlite": f"sqlite:///{tmp_path}/store.db"}
     servers = {"postgresql": "postgres_url"} | {each: f"{each}_url" for each in NAMES if each.startswith("redis")}
     url = urls[name] if name in urls else request.getfixturevalue(servers[name])
-    yield Target(name, topic, CAN.get(name, EVERYTHING), lambda environment: open_store(url, environment))
+    yield _target(name, topic, lambda environment: open_store(url, environment))
     forget(topic)
-
-
-@pytest.fixture
-async def opened(target: Target) -> AsyncIterator[Target]:
-    """The target, whose stores are closed after the test."""
-    try:
-        yield target
-    finally:
-        await target.close()
-
-
-@pytest.fixture
-async def store(opened: Target) -> Store:
-    return await opened.open()
-
-
-@pytest.fixture
-async def other(opened: Target, store: Store) -> Store:
-    """A second instance on the same data."""
-    if Can.MANY_INSTANCES not in opened.can:
-        pytest.skip(f"{opened.name} takes one instance only")
-    return await opened.open()
-
-
-@pytest.fixture
-def needs(target: Target) -> Needs:
-    """Skip where the store's docstring says that it cannot do this."""
-
-    def check(what: Can) -> None:
-        if what not in target.can:
-            pytest.skip(f"{target.name} does not promise: {what.value}")
-
-    return check
-
-
-@pytest.fixture(params=VARIANTS, ids=VARIANT_NAMES)
-def variant(request: pytest.FixtureRequest) -> tuple[SlotKind, bool]:
-    """A slot's kind, and whether its bodies are apart; each of both, and the models try them all."""
-    kind, apart = request.param
-    return kind, apart
-
-
-@pytest.fixture
-def user(store: Store, target: Target, variant: tuple[SlotKind, bool]) -> SlotUser:
-    """The user of one slot of that variant."""
-    return SlotUser(store, target.sorted_slot(*variant))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -125,9 +108,3 @@ async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Da
 def place(db: Database, store: Store, target: Target, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setattr(opening, "STABLE_S", 0.05)  # no store of these tests loses its last second
     return Place(db, store, target.topic)
-
-
-@pytest.fixture
-def sealed(needs: Needs) -> None:
-    """Skip where seals hold for one instance only: there no topic sleeps."""
-    needs(Can.SHARE_CONTROL)

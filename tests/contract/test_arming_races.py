@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 import pytest
-from target import read_one, watching
 
 from emq.runtime.environment import Environment
 from emq.storage.log_store import Batch, Put, Read
 from emq.storage.opening import open_store
 from emq.storage.store import Store
 from emq_stores.sql import log_store
+from emq_testing.contract.target import read_one, watching
 
 NAME = f"race{os.getpid()}"
 

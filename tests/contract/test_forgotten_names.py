@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from slot_user import SlotUser
-from target import Can, Needs, Target, ends, put_one, read_one, watching
 from traces_of_store import traces
 
 from emq.runtime import errors
@@ -21,6 +19,8 @@ from emq.storage.slot_store import Recover, SlotVerdict
 from emq.storage.store import Ended, Store
 from emq_stores.sql.backend import Transaction
 from emq_stores.sql.store import SqlStore
+from emq_testing.contract.slot_user import SlotUser
+from emq_testing.contract.target import Can, Needs, Target, ends, put_one, read_one, watching
 from support.waiting import until
 
 NOW_MS = 1_700_000_000_000

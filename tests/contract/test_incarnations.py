@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import redis
 import sqlalchemy as sa
-from target import Can, Target, put_one, read_one
 
 from emq.storage.answers import served
 from emq.storage.log_store import LogStore, Put, Read, Trim
 from emq.storage.store import Store
 from emq_stores.memory import forget
 from emq_stores.redis.keys import Shard
+from emq_testing.contract.target import Can, Target, put_one, read_one
 
 
 async def incarnations(log: LogStore, *queues: str) -> list[int]:

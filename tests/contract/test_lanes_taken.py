@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from target import Target
 
 from emq.storage.lane_store import (
     AHEAD_S,
@@ -23,6 +22,7 @@ from emq_stores.memory import world
 from emq_stores.redis import lane_store as redis_lanes
 from emq_stores.redis.keys import shard_of
 from emq_stores.sql import lane_store as sql_lanes
+from emq_testing.contract.target import Target
 from support.manual_clock import ManualClock
 
 NOW_MS = 1_700_000_000_000

@@ -10,7 +10,6 @@ from unittest import mock
 
 import pytest
 from holey_store import HoleyClient, Operation
-from target import Watcher, ends, put_one, read_all, read_one
 
 from emq.runtime import errors
 from emq.runtime.environment import Environment
@@ -19,6 +18,7 @@ from emq_stores.memory import MemoryStore
 from emq_stores.put_get import Options, PutGetStore
 from emq_stores.put_get.limits import QueueLimits
 from emq_stores.put_get.schedule import PollSchedule
+from emq_testing.contract.target import Watcher, ends, put_one, read_all, read_one
 from support.virtual import virtual
 
 QUEUE = "t/0/high"

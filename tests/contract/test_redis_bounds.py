@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import pytest
 import redis.asyncio
-from target import Target, put_one
 
 from emq.storage import marks
 from emq.storage.log_store import Batch, Read
@@ -14,6 +13,7 @@ from emq.storage.slot_store import Keep, SlotAdd, SlotClaim, SlotClaimed, SlotKi
 from emq.storage.store import Store
 from emq_stores.redis import slot_store as slots
 from emq_stores.redis.slot_store import RedisSorted
+from emq_testing.contract.target import Target, put_one
 
 NOW = 1_700_000_000_000
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from redis.asyncio.client import PubSub
-from target import Target, Watcher, put_one, read_one
 
 from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.slot_store import Keep, SlotClaim, SlotKind
 from emq.storage.slot_store import SlotAdd as Member
 from emq.storage.store import Store
 from emq_stores.redis import cluster_wakeups, wakeups
+from emq_testing.contract.target import Target, Watcher, put_one, read_one
 
 NOW = 1_700_000_000_000
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from target import Target
 
 from emq.allocation.membership import LoneMembership
 from emq.host.host import Host
@@ -29,6 +28,7 @@ from emq.topics.catalog import Catalog
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
 from emq.trail.sink import NullTrail
+from emq_testing.contract.target import Target
 from support.doubles import InlineDatabase
 from support.known_topics import KnownTopics
 from support.rig import ENVIRONMENT, bound, running

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from target import Target
 
 from emq.host.host import Host
 from emq.host.options import HostOptions
@@ -26,6 +25,7 @@ from emq.storage.message import Message, label
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions, split
+from emq_testing.contract.target import Target
 from support.doubles import InlineDatabase
 from support.local_cluster import LocalCluster
 from support.rig import ENVIRONMENT, bound, running

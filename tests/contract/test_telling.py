@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 
 import pytest
-from target import PATIENCE_S, Target, Watcher, settle_down, watching
 
 from emq.runtime.environment import Environment
 from emq.storage.store import Store
 from emq_stores.redis import cluster_wakeups, wakeups
 from emq_stores.sql import listen
+from emq_testing.contract.target import PATIENCE_S, Target, Watcher, settle_down, watching
 
 
 def teller(store: Store) -> Callable[[Collection[str]], Awaitable[None]]:

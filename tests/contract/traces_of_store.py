@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from target import Target
 
 from emq.storage.store import Store
 from emq_stores.memory import MemoryStore
@@ -13,6 +12,7 @@ from emq_stores.redis import keys
 from emq_stores.redis.store import RedisStore
 from emq_stores.sql import tables
 from emq_stores.sql.store import SqlStore
+from emq_testing.contract.target import Target
 
 _MEMBERS = {"hash": ("HKEYS",), "set": ("SMEMBERS",), "zset": ("ZRANGE", 0, -1)}
 

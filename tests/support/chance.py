@@ -8,16 +8,11 @@ each worker would parse the whole source for them. Only `make fuzz` does so.
 from __future__ import annotations
 
 import os
-import zlib
-from typing import Any, TypeVar
 
-from hypothesis import Phase, seed, settings
+from hypothesis import Phase, settings
 from hypothesis.internal.conjecture import providers
-from hypothesis.stateful import RuleBasedStateMachine
 
-M = TypeVar("M", bound=RuleBasedStateMachine)
-
-FUZZ = os.environ.get("EMQ_FUZZ") == "1"
+from emq_testing.contract.chance import FUZZ
 
 SHRINKS = os.environ.get("EMQ_SHRINK") != "0"
 """True to make a failing example small, which takes long and is useless if you only ask whether a test fails."""
@@ -30,12 +25,3 @@ def load_profile() -> None:
     settings.load_profile("emq")
     if not FUZZ:
         providers.is_local_module_file = lambda path: False  # type: ignore[attr-defined]
-
-
-def variant(machine: type[M], name: str, **attributes: Any) -> type[M]:
-    """Return the machine with these class attributes; each name has sequences of its own."""
-    made = type(machine.__name__, (machine,), attributes)
-    if FUZZ:
-        return made
-    seeded: type[M] = seed(zlib.crc32(f"{machine.__name__} {name}".encode()))(made)
-    return seeded

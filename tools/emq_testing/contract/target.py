@@ -1,12 +1,17 @@
-"""The stores that the contract is tried on, and what each can do beyond a lone instance's promises."""
+"""The store that is tried, and what it can do beyond a lone instance's promises."""
 
 from __future__ import annotations
 
 import asyncio
 import enum
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
 
 from emq.runtime.environment import Environment
 from emq.storage.answers import served
@@ -16,7 +21,7 @@ from emq.storage.store import Store
 
 
 class Can(enum.Enum):
-    """What the docstrings promise of every store, and a store of PUT and GET only cannot keep."""
+    """What a store may lack. The docstrings promise most of this of every store, but some stores cannot keep it."""
 
     SHARE_CONTROL = "fences, seals and trims hold for all instances"
     ONE_FENCE = "an epoch seen by the queues fences the slots, and the other way round"
@@ -27,6 +32,8 @@ class Can(enum.Enum):
     REPLICATE = "a put can wait for a replica, or there is none to wait for"
     REMEMBER = "ids of publishes are remembered together with what they put"
     MANY_INSTANCES = "several instances may be open on the same data"
+    SLOTS = "it has slots of its own, for sorted topics"
+    IN_ORDER = "wake-ups of queues and slots come in the order in which they were sent"
 
 
 Needs = Callable[[Can], None]
@@ -34,6 +41,7 @@ Needs = Callable[[Can], None]
 
 EVERYTHING = frozenset(Can)
 PUT_GET = frozenset({Can.MANY_INSTANCES, Can.REPLICATE})
+"""A store of PUT and GET alone."""
 
 OLD = 4_102_444_799_999_998
 """Epochs count microseconds since 1970, more than 32 bits or 14 digits hold; this one is at the end of 2099."""
@@ -47,20 +55,39 @@ PATIENCE_S = 8.0
 class Target:
     """Opens instances of one store, all on the same data, and closes them.
 
+    Args:
+        name: the store's name, for reports.
+        opener: opens an instance, as the factory of the adapter does.
+        can: what may be asked of the store.
+        topic: a topic's name that no other test uses; None for a random one.
+        is_near: True if a call costs no more than some microseconds; then random tests try more.
+        doubts: True if the store lets other programs claim members of slots, too.
+        forget_last: an async function `(store, queue, count)` that takes back the last messages of a queue behind the
+            adapter's back, as a server does that comes back without its last writes. None: this is not tried.
+
     Attributes:
-        can: what may be asked of it.
-        topic: a topic's name that no other test uses.
         hole_grace_s: for stores that must wait before they tell a hole; set it before `open`.
     """
 
     hole_grace_s = 0.02
 
     def __init__(
-        self, name: str, topic: str, can: frozenset[Can], opener: Callable[[Environment], Awaitable[Store]]
+        self,
+        name: str,
+        opener: Callable[[Environment], Awaitable[Store]],
+        can: AbstractSet[Can] = EVERYTHING,
+        *,
+        topic: str | None = None,
+        is_near: bool = False,
+        doubts: bool = False,
+        forget_last: Callable[[Store, str, int], Awaitable[object]] | None = None,
     ) -> None:
         self.name = name
-        self.topic = topic
+        self.topic = topic or f"t{secrets.token_hex(6)}"
         self.can = can
+        self.is_near = is_near
+        self.doubts = doubts
+        self.forget_last = forget_last
         self._opener = opener
         self._opened: list[Store] = []
 
@@ -164,6 +191,14 @@ async def settle_down(store: Store, watcher: Watcher, canary: str) -> None:
     await watcher.wakes(canary)
     watcher.ignored.add(canary)
     watcher.woken = [name for name in watcher.woken if name != canary]
+
+
+def optional(store: Store, name: str) -> Any:
+    """Return a method that a store need not have; skip the test if it has not."""
+    method = getattr(store, name, None)
+    if method is None:
+        pytest.skip(f"the store has no method `{name}`, which is optional")
+    return method
 
 
 async def put_one(log: LogStore, queue: str, *bodies: bytes) -> Sequence[int]:

@@ -161,10 +161,10 @@ class SlotModel:
         kept = self._leave(member).kept
         if verdict is SlotVerdict.RETRY and settle.reason:
             kept = _used(kept, settle.token % 1000)
-        if (twin := self.waiting.get(member)) and verdict is SlotVerdict.RETRY and settle.keep is not None:
-            scores = {Keep.FIRST: settle.score, Keep.LAST: twin.score}
+        if (other := self.waiting.get(member)) and verdict is SlotVerdict.RETRY and settle.keep is not None:
+            scores = {Keep.FIRST: settle.score, Keep.LAST: other.score}
             scores |= {Keep.LOWEST: min(scores.values()), Keep.HIGHEST: max(scores.values())}
-            self.waiting[member] = twin._replace(score=scores[settle.keep])
+            self.waiting[member] = other._replace(score=scores[settle.keep])
         if verdict is SlotVerdict.RETRY:
             self._wait_again(member, _put_back(_failed(kept, None, settle.reason), settle.score))
         elif verdict is SlotVerdict.DEAD:

@@ -38,13 +38,8 @@ VARIANT_NAMES = ("range", "priority-apart", "time-apart")
 APART = pytest.mark.parametrize("variant", VARIANTS[1:], ids=VARIANT_NAMES[1:])
 TIMES = pytest.mark.parametrize("variant", VARIANTS[::2], ids=VARIANT_NAMES[::2])
 PRIORITIES = pytest.mark.parametrize("variant", VARIANTS[1:2], ids=VARIANT_NAMES[1:2])
-STORES = pytest.mark.parametrize(
-    "target", ["memory", "sqlite", "postgresql", "redis", "redis_cluster", "redis_servers"], indirect=True
-)
-"""The stores with slots of their own; one of PUT and GET uses another's."""
-IN_ORDER = pytest.mark.parametrize("target", ["memory", "sqlite", "postgresql", "redis"], indirect=True)
-"""Those whose wake-ups come in the order in which they were sent, which no store promises: on a cluster those of slots
-and of queues take different ways."""
+STORES = pytest.mark.usefixtures("own_slots")
+"""For stores with slots of their own; one of PUT and GET uses another's."""
 
 
 def nth(kind: SlotKind, n: float) -> float:

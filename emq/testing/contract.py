@@ -1,0 +1,1 @@
+from emq_testing.contract import *  # noqa: F403
