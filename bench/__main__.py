@@ -27,6 +27,7 @@ NAMES = {
     "api": "engine",
     "idle": "engine",
     "wake": "engine",
+    "calls": "engine",
     "trail": "engine",
     "publish": "engine",
     "peers": "peers",
