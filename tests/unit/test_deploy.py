@@ -103,7 +103,7 @@ def test_the_urls_are_of_stores_and_clusters_that_there_are() -> None:
 def test_the_image_has_every_extra_that_a_process_needs() -> None:
     extras = PROJECT["optional-dependencies"]
     [production] = extras["production"]
-    left_out = {"reload", "demo", "spark", "servers", "production", "all"}
+    left_out = {"reload", "demo", "spark", "servers", "testing", "production", "all"}
     assert set(production.removeprefix("emq[").removesuffix("]").split(",")) == extras.keys() - left_out
     assert "extras=${EXTRAS:-production}" in (DEPLOY / "image/install").read_text()
     assert "ARG EXTRAS=production" in IMAGE.read_text()

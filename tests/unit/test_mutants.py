@@ -34,6 +34,8 @@ def test_a_mutant_fits_into_the_code_in_exactly_one_place_and_its_test_is_there(
         return
     file, *places = mutant.caught_by.split("::")
     text = (ROOT / file).read_text(encoding="utf-8")
+    for module in re.findall(r"^from emq_testing\.contract\.(\w+) import \*", text, re.MULTILINE):
+        text += (ROOT / f"tools/emq_testing/contract/{module}.py").read_text(encoding="utf-8")
     for place in places:
         name = re.escape(place.partition("[")[0])
         assert re.search(rf"^\s*(async def|def|class) {name}\b|^{name} = ", text, re.MULTILINE), mutant.caught_by
