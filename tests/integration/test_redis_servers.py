@@ -258,6 +258,36 @@ async def test_a_server_that_lost_all_gets_its_record_back_and_serves_again() ->
             assert ranges(listed.nodes[1]) == before
 
 
+async def test_a_server_that_lost_all_waits_for_one_that_may_know_more() -> None:
+    with start_listed(3) as listed:
+        a, b, _ = listed.nodes
+        async with opened(listed.url) as store:
+            await put_all(store, b"a")
+            b.kill()
+            a.ask("FLUSHALL")
+            assert -1 in await put_all(store, b"b")
+            assert a.ask("EXISTS", SERVERS) == 0
+            await asyncio.to_thread(b.restart)
+
+
+async def test_a_move_opens_no_range_that_another_move_has_closed() -> None:
+    with start_listed() as listed:
+        a, b = listed.nodes
+        async with opened(listed.url) as store:
+            servers, addresses = store._servers, [a.address, b.address]
+            number = ranges(a).index(a.address)
+            known, frozen = servers.entries[str(number)], entry(2, f"{a.address} other")
+            for address in addresses:
+                await servers.note(address, {str(number): frozen})
+            with pytest.raises(errors.ChangedMeanwhile):
+                await moving._Move(servers, addresses, number, known, b.address).carry_out()
+            assert ranges(a)[number] == frozen.value
+            b.kill()  # it may have taken the range over from the other move
+            with pytest.raises(errors.StoreUnavailable):
+                await moving._Move(servers, addresses, number, frozen, b.address).carry_out()
+            assert " " in ranges(a)[number]
+
+
 async def test_a_process_that_knows_an_old_list_is_led_to_the_servers_of_now() -> None:
     with start_listed(4) as listed:
         a, b, c, d = listed.nodes
