@@ -48,13 +48,13 @@ class Caller(NamedTuple):
         """Raise unless the caller may do this to a tenant.
 
         Args:
-            tenant: None for things without a tenant.
+            tenant: None for things without a tenant; empty for those that all tenants share.
 
         Raises:
             NotFound: the key is of another tenant, whose existence it must not learn.
             Problem: the key may not do this.
         """
-        if self.key.tenant and tenant is not None and tenant != self.key.tenant:
+        if self.key.tenant and tenant and tenant != self.key.tenant:
             raise unknown(tenant)
         if right not in _RIGHTS[self.key.role] or (self.key.tenant and tenant is None):
             raise Problem(403, "forbidden", f"a key of the role {self.key.role} may not do this; it needs {right}")
@@ -99,10 +99,10 @@ def caller_of(scope: Scope) -> Caller:
     return found
 
 
-def _may(right: Right, *, of_tenant: bool) -> Callable[..., Awaitable[Caller]]:
+def _may(right: Right, *, of_tenant: bool, shared: bool = False) -> Callable[..., Awaitable[Caller]]:
     async def check(request: fastapi.Request, _: Bearer) -> Caller:
         caller = caller_of(request.scope)
-        caller.check(right, request.path_params["tenant"] if of_tenant else None)
+        caller.check(right, request.path_params["tenant"] if of_tenant else "" if shared else None)
         refuse_unknown(request)  # nobody without a key learns which parameters there are
         return caller
 
@@ -129,8 +129,8 @@ class Visit(NamedTuple):
         return self.caller.actor
 
 
-def _anywhere(right: Right) -> Any:
-    may = fastapi.Depends(_may(right, of_tenant=False))
+def _anywhere(right: Right, *, shared: bool = False) -> Any:
+    may = fastapi.Depends(_may(right, of_tenant=False, shared=shared))
 
     async def visit(service: Service, caller: Caller = may) -> Visit:
         return Visit(service, caller)
@@ -160,6 +160,8 @@ def _within(right: Right, *, exists: bool = False) -> Any:
 
 Admin = Annotated[Visit, _anywhere("admin")]
 """For paths without a tenant."""
+AnyReader = Annotated[Visit, _anywhere("read", shared=True)]
+"""For things that all tenants share."""
 Submitter = Annotated[Visit, _anywhere("submit")]
 """For tasks, and to look at pools, which belong to no tenant."""
 TenantAdmin = Annotated[Visit, _within("admin")]

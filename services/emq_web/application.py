@@ -18,6 +18,7 @@ from emq_web import (
     deliveries,
     documenting,
     endpoints,
+    event_types,
     families,
     keys,
     lag,
@@ -113,7 +114,10 @@ def _routes() -> tuple[Sequence[BaseRoute], Paths]:
     api = fastapi.APIRouter(
         responses=problems.RESPONSES, generate_unique_id_function=lambda route: route.endpoint.__name__
     )
-    of_push = (tenants, endpoints, messages, keys, families, deliveries, replays, dead_letters, lag, cluster)
+    of_push = (
+        *(tenants, endpoints, event_types, messages, keys, families),
+        *(deliveries, replays, dead_letters, lag, cluster),
+    )
     routers = [part.router for part in (*of_push, catalog, tasks, parts, now)]
     routers += [messages.publishing, dead_letters.actions, keys.audit, *pages.ROUTERS]
     for router in routers:

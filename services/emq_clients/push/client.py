@@ -1,8 +1,8 @@
-"""The clients of the push service, with each operation of `operations` and of `cluster` as a method."""
+"""The clients of the push service, with each operation of `operations`, `catalogue` and `cluster` as a method."""
 
 from __future__ import annotations
 
-from emq_clients.push import cluster, operations
+from emq_clients.push import catalogue, cluster, operations
 from emq_clients.transport import Api, AsyncApi, Method
 
 
@@ -58,6 +58,13 @@ class Operations:
     create_token = Method(operations.create_token)
     keys = Method(operations.keys)
     delete_key = Method(operations.delete_key)
+    put_event_type = Method(catalogue.put_event_type)
+    change_event_type = Method(catalogue.change_event_type)
+    event_type = Method(catalogue.event_type)
+    event_types = Method(catalogue.event_types)
+    delete_event_type = Method(catalogue.delete_event_type)
+    event_type_settings = Method(catalogue.event_type_settings)
+    change_event_type_settings = Method(catalogue.change_event_type_settings)
     create_family = Method(cluster.create_family)
     change_family = Method(cluster.change_family)
     family = Method(cluster.family)

@@ -233,6 +233,7 @@ class MessageFields(TypedDict, total=False):
         headers: small texts that travel with the payload.
         delay_s, at: when the first attempt may be made; left out, at once.
         ttl_s: seconds after which an undelivered message is dead.
+        schema_version: the version of the event type's schema that the payload must fit; left out, the newest.
     """
 
     id: str | None
@@ -242,6 +243,7 @@ class MessageFields(TypedDict, total=False):
     delay_s: float | None
     at: datetime.datetime | None
     ttl_s: float | None
+    schema_version: str | None
 
 
 def message(event_type: str, payload: Any, **fields: Unpack[MessageFields]) -> dict[str, Any]:

@@ -128,6 +128,39 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
 
 
+class EventType(msgspec.Struct, frozen=True, kw_only=True):
+    """An event type of the catalogue.
+
+    Attributes:
+        versions: of its schemas, the oldest first; the last one counts unless a message names another.
+        checked: whether payloads must fit; None for what the catalogue's settings say.
+        archived: not offered any more; its messages are delivered as before.
+        schemas: JSON Schemas by version, where one event type was asked for, as `example`.
+        example: a payload; None for none.
+    """
+
+    name: str
+    description: str = ""
+    versions: list[str] = []
+    checked: bool | None = None
+    archived: bool = False
+    created: datetime.datetime
+    changed: datetime.datetime
+    schemas: dict[str, dict[str, Any]] = {}
+    example: Any = None
+
+
+class EventTypeSettings(msgspec.Struct, frozen=True):
+    """What holds for all event types.
+
+    Attributes:
+        check: "off": messages are not checked; "known": payloads must fit the schema of their type, if it has one;
+            "strict": event types that are not in the catalogue are refused, too.
+    """
+
+    check: Annotated[str, one_of("off", "known", "strict")]
+
+
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A change that somebody made.
 

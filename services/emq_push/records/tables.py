@@ -149,6 +149,16 @@ replays = _table(
     sa.Index("emq_push_replays_state", "environment", "state"),
 )
 
+event_types = _table(
+    "emq_push_event_types",
+    sa.Column("name", sa.Text, primary_key=True, comment="such as order.paid; empty for what holds for all types"),
+    sa.Column("body", sa.Text, nullable=False, comment="the event type as JSON, without what `content` has"),
+    sa.Column("content", sa.Text, nullable=False, comment="JSON: schemas by version, example"),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    sa.Column("changed_us", sa.BigInteger, nullable=False, comment="of the empty name: of any type"),
+    rowid=True,
+)
+
 audit_log = _table(
     "emq_push_audit_log",
     sa.Column("created_us", sa.BigInteger, primary_key=True, autoincrement=False),

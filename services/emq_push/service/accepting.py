@@ -167,6 +167,9 @@ class _Transaction:
             self._send_again(request.tenant, [receipt.id for receipt in receipts], place in self._new_repeats)
             return receipts
         existing = self._existing(request)
+        if not request.only:
+            new = ((request.at(n), each) for n, each in enumerate(request.messages) if n not in existing)
+            self._accepting.parts.catalogue.check(self._connection, new, self._now_us)
         self._send_again(request.tenant, [message.id for message in existing.values()], False)
         receipts = [
             _receipt(existing[number]) if number in existing else self._add(request, message, plan)
@@ -191,8 +194,7 @@ class _Transaction:
                 continue
             if not _is_same(message, known):
                 text = f"message {message.id!r} exists with other contents; give another id"
-                at = f"/messages/{number}/id" if len(request.messages) > 1 else "/id"
-                raise Conflict("message_exists", text, at)
+                raise Conflict("message_exists", text, f"{request.at(number)}/id")
             found[number] = known
         return found
 

@@ -81,6 +81,7 @@ class EndpointService:
             Conflict: the tenant has as many endpoints as it may have.
         """
         owner = await self._tenants.get(tenant)
+        await self._parts.check_event_types(settings.event_types)
         now_us, id_ = self._parts.now_us(), self._parts.new_id("ep")
         made = Endpoint(id=id_, tenant=tenant, settings=settings, created_us=now_us, changed_us=now_us)
         made, attributes, secret = endpoint_topics.first(made, fields, start, owner.is_paused, self._parts.secrets)
@@ -107,6 +108,7 @@ class EndpointService:
 
     async def check(self, tenant: str, settings: EndpointSettings, fields: TopicFields, start: Start) -> Sequence[str]:
         """Return the warnings of `create`, or raise `Invalid` as it would; make nothing."""
+        await self._parts.check_event_types(settings.event_types)
         made = Endpoint(id="", tenant=tenant, settings=settings)
         made, attributes, _ = endpoint_topics.first(made, fields, start, False, self._parts.secrets)
         return await self._checked(made, attributes, fields)
@@ -143,6 +145,7 @@ class EndpointService:
                 handshake = msgspec.structs.replace(handshake, state="outdated")
             return fields.named(msgspec.structs.replace(before, settings=settings, handshake=handshake))
 
+        await self._parts.check_event_types(changes.get("event_types", ()))
         shown = {**changes, **fields.shown()}
         sign: Callable[[str], Signing] = Signing
         if fields.signature is not None or fields.secret:
@@ -376,11 +379,7 @@ class EndpointService:
         self, endpoint: Endpoint, attributes: dict[str, str], fields: TopicFields, *, reach: bool = True
     ) -> Sequence[str]:
         """Return warnings. Raises `Invalid`."""
-        for number, filter_ in enumerate(endpoint.settings.filters):
-            try:
-                matching.check(filter_)
-            except ValueError as exc:
-                raise Invalid("invalid_request", str(exc), f"/filters/{number}") from exc
+        matching.check_filters(endpoint.settings.filters)
         found = endpoint_topics.check(endpoint, attributes, self._parts.secrets)
         warnings = list(await self._reach.check(found.url)) if reach else []
         if found.oauth2 is not None and fields.auth is not None:

@@ -30,13 +30,15 @@ async def send(
     It waits at the endpoint's highest priority.
 
     Args:
-        payload: JSON; None for one that the service makes up.
+        payload: JSON; None for that of the catalogue, or else one that the service makes up.
 
     Raises:
         NotFound: there is no such endpoint.
         TryAgain, DatabaseUnavailable: as `Publishing.publish`.
     """
     found = await service.endpoints.get(tenant, endpoint)
+    if payload is None and (known := await service.event_types.find(event_type)) and known.example is not None:
+        payload = msgspec.json.encode(known.example)
     if payload is None:
         data = {"example": True, "message": "an example, sent to see that the endpoint works"}
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(service.parts.now_us() / 1e6))

@@ -13,7 +13,8 @@ from emq.runtime import errors
 from emq.storage.message import label_bytes
 from emq.topics.model import MAX_DELAY_S
 from emq_push.records.accepted import Rest
-from emq_push.records.endpoints import END, EVENT_TYPE
+from emq_push.records.endpoints import END
+from emq_push.records.event_types import Name, Version
 from emq_push.service.refusals import Invalid
 
 MOST = 500
@@ -42,9 +43,11 @@ class Incoming(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         delay_s: seconds to wait before the first attempt.
         at: when the first attempt may be made; instead of `delay_s`.
         ttl_s: seconds after which an undelivered message is dead.
+        schema_version: the version of the event type's schema that the payload must fit, where payloads are checked;
+            None for the newest.
     """
 
-    event_type: Annotated[str, Meta(max_length=128, pattern=EVENT_TYPE[:-1] + END)]
+    event_type: Name
     payload: msgspec.Raw
     id: Id | None = None
     key: Key | None = None
@@ -53,6 +56,7 @@ class Incoming(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     delay_s: Delay | None = None
     at: Annotated[datetime.datetime, Meta(tz=True)] | None = None
     ttl_s: Ttl | None = None
+    schema_version: Version | None = None
 
     @property
     def size(self) -> int:
@@ -89,6 +93,7 @@ class Request(msgspec.Struct, frozen=True):
         key: the caller's Idempotency-Key; empty for none.
         digest: of the call, to tell another one with the same key.
         only: the topic of the only endpoint that gets the messages; empty for those that want them.
+        is_single: the caller gave one message, not a list.
     """
 
     tenant: str
@@ -96,13 +101,18 @@ class Request(msgspec.Struct, frozen=True):
     key: str
     digest: str
     only: str = ""
+    is_single: bool = False
+
+    def at(self, number: int) -> str:
+        """Return the JSON pointer to a message in the caller's body."""
+        return "" if self.is_single else f"/messages/{number}"
 
 
-def check(messages: Sequence[Incoming], now_us: int, *, is_single: bool) -> None:
+def check(request: Request, now_us: int) -> None:
     """Raise `Invalid` for errors beyond a schema: payloads that are too large, times too far ahead, equal ids."""
     ids: set[str] = set()
-    for number, message in enumerate(messages):
-        at = "" if is_single else f"/messages/{number}"
+    for number, message in enumerate(request.messages):
+        at = request.at(number)
         if len(message.payload) > MAX_PAYLOAD:
             text = f"the payload has {len(message.payload):,} bytes; at most {MAX_PAYLOAD:,}"
             raise Invalid("payload_too_large", text, f"{at}/payload")

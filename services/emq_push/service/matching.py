@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from emq_push.records.endpoints import Endpoint, Filter
+from emq_push.service.refusals import Invalid
 
 EVERY = "*"
 MOST_KNOWN = 1_000
@@ -23,6 +24,15 @@ def gets(pattern: str, event_type: str) -> bool:
     if pattern in (EVERY, event_type):
         return True
     return pattern.endswith(".*") and event_type.startswith(pattern[:-1])
+
+
+def check_filters(filters: Sequence[Filter]) -> None:
+    """Raise `Invalid` if a field or value of an endpoint's filters is wrong."""
+    for number, filter_ in enumerate(filters):
+        try:
+            check(filter_)
+        except ValueError as exc:
+            raise Invalid("invalid_request", str(exc), f"/filters/{number}") from exc
 
 
 def check(filter_: Filter) -> None:

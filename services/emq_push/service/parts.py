@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -15,6 +15,7 @@ from emq_push.records.audit_log import AuditLog, Entry
 from emq_push.records.endpoints import topic_of
 from emq_push.records.ids import Ids, Kind
 from emq_push.secrets import Secrets
+from emq_push.service.catalogue import Catalogue
 from emq_push.service.refusals import unknown_endpoint
 
 T = TypeVar("T")
@@ -29,12 +30,14 @@ class Parts:
 
     Attributes:
         secrets: encrypts what only hosts may read.
+        catalogue: the event types, as this process knows them.
     """
 
     def __init__(self, app: App) -> None:
         self.app = app
         self.environment = str(app.settings.environment)
         self.secrets = Secrets.of_setting(app.settings)
+        self.catalogue = Catalogue(self.environment)
         self._mine = _t.c.environment == self.environment
         self._ids = Ids()
         self._audit_log = AuditLog(self.environment)
@@ -70,6 +73,10 @@ class Parts:
         found = None if "\0" in endpoint else await self.read(lambda c: c.execute(query).scalar())
         if found is None:
             raise unknown_endpoint(endpoint)
+
+    async def check_event_types(self, patterns: Sequence[str]) -> None:
+        """Raise `Invalid` for an endpoint's event type that the catalogue forbids. Raises `DatabaseUnavailable`."""
+        await self.read(lambda c: self.catalogue.check_patterns(c, patterns, self.now_us()))
 
     async def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return those of the topics that exist, by name. Raises `DatabaseUnavailable`."""

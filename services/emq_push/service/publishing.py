@@ -83,9 +83,9 @@ class Publishing:
             TryAgain: messages were accepted, but the store failed; a repeat with the same ids or key sends them.
             DatabaseUnavailable: nothing was accepted, or that is unknown; a repeat with own ids or a key is safe.
         """
-        incoming.check(messages, self._parts.now_us(), is_single=is_single)
+        request = Request(tenant, messages, key, digest, only, is_single)
+        incoming.check(request, self._parts.now_us())
         size = sum(message.size for message in messages) + MESSAGE_COST * len(messages)
-        request = Request(tenant, messages, key, digest, only)
         for _ in range(PATIENCE):
             try:
                 return await self._batcher.send(request, Durability.ACCEPTED, size)

@@ -15,6 +15,7 @@ from emq_push.records.cursors import Page
 from emq_push.service.cluster import ClusterService
 from emq_push.service.endpoints import EndpointService
 from emq_push.service.erasing import Erasing
+from emq_push.service.event_types import EventTypeService
 from emq_push.service.handshakes import HandshakeService
 from emq_push.service.host_facts import HostView
 from emq_push.service.keys import KeyService
@@ -41,7 +42,7 @@ class PushService:
 
     Attributes:
         parts: the app, its database, ids and the audit log.
-        tenants, endpoints, erasing, publishing, handshakes, keys, repeats: see their modules.
+        tenants, endpoints, event_types, erasing, publishing, handshakes, keys, repeats: see their modules.
         hosts: what the hosts say of themselves.
         reading, resending, replays, letters, lagging, cluster: messages, deliveries, what became of them; see there.
     """
@@ -51,6 +52,7 @@ class PushService:
         self._reach = Reach(AddressFilter.of_settings(app.settings))
         self.endpoints = EndpointService(self.parts, self._reach)
         self.tenants = TenantService(self.parts, self.endpoints)
+        self.event_types = EventTypeService(self.parts)
         self.erasing = Erasing(self.parts, self.tenants)
         self.publishing = Publishing(self.parts)
         self.handshakes = HandshakeService(self.parts, self.endpoints)

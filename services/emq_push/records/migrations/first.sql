@@ -61,6 +61,16 @@ CREATE TABLE emq_push_endpoints (
 );  -- PostgreSQL
 CREATE INDEX emq_push_endpoints_tenant ON emq_push_endpoints (environment, tenant, endpoint);
 
+CREATE TABLE emq_push_event_types (
+    environment TEXT NOT NULL,
+    name TEXT NOT NULL,
+    body TEXT NOT NULL,
+    content TEXT NOT NULL,
+    created_us BIGINT NOT NULL,
+    changed_us BIGINT NOT NULL,
+    PRIMARY KEY (environment, name)
+);
+
 CREATE TABLE emq_push_idempotency (
     environment TEXT NOT NULL,
     tenant TEXT NOT NULL,
