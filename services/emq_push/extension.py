@@ -86,8 +86,9 @@ class Push(Extension):
     def add_commands(self, root: typer.Typer) -> None:
         from emq_cli import topics
         from emq_cli.session import command
-        from emq_push.cli import encrypting, importing, push
+        from emq_push.cli import encrypting, importing, push, types
 
         command(push.app, "import")(importing.import_)
+        push.app.add_typer(types.app, name="types")
         root.add_typer(push.app, name="push")
         command(topics.app, "encrypt")(encrypting.encrypt)

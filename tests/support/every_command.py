@@ -67,6 +67,12 @@ ARGUMENTS = {
     "push send": "acme order.created {}",
     "push tenant": "acme --qps 5",
     "push tenants": "",
+    "push types archive": "order.paid",
+    "push types check": "known",
+    "push types delete": "order.gone --yes",
+    "push types list": "",
+    "push types set": "order.sent --description Sent",
+    "push types show": "order.paid",
     "run": "shop_app",
     "schedule levels": TOPIC,
     "schedule list": "",
@@ -145,6 +151,8 @@ def fill(emq: Shell, directory: Path) -> None:
     emq(f"topic create {TOPIC} --qps 20")
     emq(f"family create {FAMILY} --qps 5")
     emq("topic export -o topics.toml")
+    for name in ("order.paid", "order.gone"):
+        emq(f"push types set {name}")
     (directory / "trail").mkdir()
     (directory / "latin.txt").write_bytes(b"qps = 1 # caf\xe9\n")
     (directory / "pool.toml").write_text(POOL)
