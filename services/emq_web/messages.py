@@ -48,6 +48,7 @@ def _shown(
         key=rest.key,
         priority=rest.priority,
         headers=rest.headers or {},
+        channels=rest.channels or (),
         due=forms.time_or_none(rest.due_us),
         erased=message.payload is None if isinstance(message, Message) else message.is_erased,
         payload=payload,

@@ -117,9 +117,9 @@ async def test_a_second_import_makes_only_what_is_not_there(api: Api) -> None:
 def test_what_has_no_equal_is_named() -> None:
     url = "https://shop.example/"
     headers = {"headers": {}, "sensitive": ["X-Key"]}
-    plan = plan_of("svix", of_svix(url, channels=["eu"], metadata={"a": "b"}, headers=headers, secret=None))
+    plan = plan_of("svix", of_svix(url, metadata={"a": "b"}, headers=headers, secret=None))
     texts = " | ".join(note.text for note in plan.notes)
-    for word in ("channels eu", "metadata", "values Svix does not tell; set them: X-Key", "gets a new one", "shop-one"):
+    for word in ("metadata", "values Svix does not tell; set them: X-Key", "gets a new one", "shop-one"):
         assert word in texts
     subscription = {
         "filter_config": {"event_types": ["a"], "filter": {"headers": {"x": "y"}, "body": {}}},
@@ -203,12 +203,12 @@ def test_an_export_of_another_form_breaks_nothing(kind: str, content: object) ->
 
 def test_the_command_tells_first_and_then_makes(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMQ_PUSH_ALLOW", "*")
-    export = of_svix("http://127.0.0.1:9/", channels=["eu"])
+    export = of_svix("http://127.0.0.1:9/", metadata={"a": "b"})
     export["applications"]["data"][0]["endpoints"].append({"id": "ep_2", "url": "ftp://x", "secret": OTHER})
     Path("export.json").write_text(json.dumps(export))
     told = emq("push import svix export.json --dry-run", code=1)
     assert told == "would make 1 endpoint of 1 tenant\n"
-    assert "shop.one/ep_1srOrx2ZWZBpBUvZwXKQmoEYga2: gets only channels eu" in emq.error
+    assert "shop.one/ep_1srOrx2ZWZBpBUvZwXKQmoEYga2: has metadata" in emq.error
     assert "endpoint shop.one/ep_2: url 'ftp://x' must start with http:// or https://" in emq.error
     assert emq.error.endswith("emq: 1 entry of the export cannot be made; see above\n")
     assert "has no tenants" in emq("push tenants") or emq.json("push tenants") == []

@@ -100,6 +100,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     event_types: list[str] = []
     filters: list[dict[str, Any]] = []
+    channels: list[str] = []
     qps: float | None = None
     priorities: list[str] = []
     retry_schedule_s: list[float] = []
@@ -155,6 +156,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     priority: str | None = None
     headers: dict[str, str] = {}
+    channels: list[str] = []
     created: datetime.datetime
     due: datetime.datetime | None = None
     expires: datetime.datetime

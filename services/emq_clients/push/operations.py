@@ -133,7 +133,7 @@ def create_endpoint(
         secret: one that the receiver has already; left out, a new one.
         signing: the headers of the signatures: "svix", "stripe", "github", or a style of your own (docs/webhooks.md);
             left out, those of Standard Webhooks.
-        settings: other fields of the API's endpoint, such as `timeout_s`, `headers` or `retry_schedule_s`.
+        settings: other fields of the API's endpoint, such as `channels`, `headers` or `retry_schedule_s`.
     """
     signed = {"signature": signature, "secret": secret, "signing": signing}
     content = body(url=url, event_types=event_types, qps=qps, auth=auth, batch=batch, **signed, **settings)
@@ -231,6 +231,7 @@ class MessageFields(TypedDict, total=False):
         key: messages of one key are delivered one at a time, in order.
         priority: a name; left out, the middle one.
         headers: small texts that travel with the payload.
+        channels: endpoints with channels get the message only if they have one of these.
         delay_s, at: when the first attempt may be made; left out, at once.
         ttl_s: seconds after which an undelivered message is dead.
         schema_version: the version of the event type's schema that the payload must fit; left out, the newest.
@@ -240,6 +241,7 @@ class MessageFields(TypedDict, total=False):
     key: str | None
     priority: str | None
     headers: Mapping[str, str] | None
+    channels: Sequence[str] | None
     delay_s: float | None
     at: datetime.datetime | None
     ttl_s: float | None

@@ -1,4 +1,4 @@
-"""`emq push import`: tenants and endpoints of another sender, with their secrets."""
+"""`emq push import`: tenants, endpoints and event types of another sender, with their secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from emq_cli.session import ACTOR, Session, fail
 from emq_push.cli.push import opened_service
 
 if TYPE_CHECKING:
-    from emq_push.moving.carrying import Moved
+    from emq_push.moving.carrying import Carrying, Moved
     from emq_push.moving.plan import Note, Plan
 
 Kind = Literal["svix", "convoy", "outpost"]
@@ -38,7 +38,7 @@ async def import_(
         bool, typer.Option("--dry-run", help="Only tell what would be made, and what has no equal.")
     ] = False,
 ) -> None:
-    """Make the tenants and endpoints of an export of another sender, so that no receiver has to change.
+    """Make the tenants, endpoints and event types of an export of another sender. No receiver has to change.
 
     Endpoints keep their secrets, and requests the headers that receivers check. Safe to repeat: what is there stays.
 
@@ -53,11 +53,12 @@ async def import_(
             steps = iter(range(1, 1 << 62))
             carrying = Carrying(service, ACTOR, is_trial=dry_run, on_endpoint=lambda: bar.set(next(steps)))
             try:
+                await carrying.add_types(plan.types)
                 await carrying.run(tenants)
             except BaseException:  # also Ctrl-C: nothing shows new secrets again
-                _tell(session, plan, carrying.moved, dry_run=dry_run)
+                _tell(session, plan, carrying, dry_run=dry_run)
                 raise
-    if failed := _tell(session, plan, carrying.moved, dry_run=dry_run):
+    if failed := _tell(session, plan, carrying, dry_run=dry_run):
         fail(f"{output.count(failed, 'entry', 'entries')} of the export cannot be made; see above", exit_codes.FAILED)
 
 
@@ -89,12 +90,15 @@ def _read(kind: Kind, file: str, qps: float, signing: str) -> Plan:
     return plan
 
 
-def _tell(session: Session, plan: Plan, moved: Sequence[Moved], *, dry_run: bool) -> int:
+def _tell(session: Session, plan: Plan, carrying: Carrying, *, dry_run: bool) -> int:
     """Tell what became of an export; return how many entries of it cannot be made."""
     from emq_push.moving.plan import add
 
+    moved = carrying.moved
     made, there = [each for each in moved if each.is_new], [each for each in moved if each.id and not each.is_new]
     failed = dict(plan.failed)
+    for name, why in carrying.failed.items():
+        add(failed, f"event type {name}", why)
     for each in moved:
         if not each.id and not each.is_new:
             add(failed, f"endpoint {each.source}" if each.source else f"tenant {each.tenant}", each.trouble)
@@ -102,11 +106,14 @@ def _tell(session: Session, plan: Plan, moved: Sequence[Moved], *, dry_run: bool
         "dry_run": dry_run,
         "tenants": len(plan.tenants),
         "endpoints": [each._asdict() for each in made],
+        "event_types": carrying.types,
         "there_already": len(there),
         "failed": failed,
         "notes": [note._asdict() for note in plan.notes],
     }
     counts = [f"{output.count(len(made), 'endpoint')} of {output.count(len(plan.tenants), 'tenant')}"]
+    if carrying.types:
+        counts.append(output.count(len(carrying.types), "event type"))
     if there:
         counts.append(f"{len(there):,} there already")
     session.say(f"{'would make' if dry_run else 'made'} {', '.join(counts)}", data)

@@ -133,6 +133,9 @@ async def endpoint(
     event: Annotated[
         list[str] | None, typer.Option("--event", metavar="TYPE", help="Event types, such as order.*. (default: all)")
     ] = None,
+    channel: Annotated[
+        list[str] | None, typer.Option("--channel", help="Only messages that name this channel. (default: all)")
+    ] = None,
     qps: Annotated[float | None, typer.Option(help="A rate of its own, below the tenant's.")] = None,
     batch: Annotated[
         int | None, typer.Option(min=2, max=1_000, help="Most messages of one request. (default: each has its own)")
@@ -157,7 +160,8 @@ async def endpoint(
         from emq_push.records.endpoints import EndpointSettings
         from emq_push.service.topic_fields import TopicFields
 
-        settings = _valid({"url": url, "event_types": event or ["*"], "qps": qps}, EndpointSettings)
+        given = {"url": url, "event_types": event or ["*"], "channels": channel or [], "qps": qps}
+        settings = _valid(given, EndpointSettings)
         fields = TopicFields(
             batch=None if batch is None else {"most": batch},
             signature=signature,
@@ -204,6 +208,9 @@ async def send(
     event_type: Annotated[str, typer.Argument(metavar="TYPE", help="Such as order.created.", show_default=False)],
     payload: Annotated[str, typer.Argument(metavar="JSON", help="The payload.", show_default=False)],
     key: Annotated[str | None, typer.Option(help="Messages of one key are delivered one at a time.")] = None,
+    channel: Annotated[
+        list[str] | None, typer.Option("--channel", help="For endpoints with this channel, and those without any.")
+    ] = None,
     message_id: Annotated[str | None, typer.Option("--id", help="An id of your own.")] = None,
 ) -> None:
     """Publish a message to the endpoints of a tenant that take its type.
@@ -217,7 +224,7 @@ async def send(
             body = msgspec.Raw(msgspec.json.encode(msgspec.json.decode(payload.encode())))
         except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
             raise errors.InvalidMessage(f"the payload must be JSON: {exc}") from None
-        fields = {"event_type": event_type, "payload": body, "key": key, "id": message_id}
+        fields = {"event_type": event_type, "payload": body, "key": key, "id": message_id, "channels": channel}
         message = _valid(fields, Incoming)
         [receipt] = await service.publishing.publish(tenant, [message], is_single=True)
     text = f"published {receipt.id} to {output.count(len(receipt.deliveries), 'endpoint')}"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from emq_push.moving.plan import NewEndpoint, NewTenant
+from emq_push.moving.plan import NewEndpoint, NewTenant, NewType
 from emq_push.records.endpoints import Endpoint
 from emq_push.service.endpoint_edits import check_room
 from emq_push.service.refusals import NotFound, Refused
@@ -43,6 +43,8 @@ class Carrying:
 
     Attributes:
         moved: what became of each endpoint so far.
+        types: names of the event types that were made.
+        failed: why others were not, by name.
     """
 
     def __init__(
@@ -50,6 +52,8 @@ class Carrying:
     ) -> None:
         self._service, self._actor, self._is_trial, self._on_endpoint = service, actor, is_trial, on_endpoint
         self.moved: list[Moved] = []
+        self.types: list[str] = []
+        self.failed: dict[str, str] = {}
 
     async def run(self, tenants: Iterable[NewTenant]) -> list[Moved]:
         """Return what became of each endpoint. A tenant or endpoint that is refused keeps none from being made.
@@ -65,6 +69,22 @@ class Carrying:
                 continue
             await self._endpoints(tenant, found)
         return self.moved
+
+    async def add_types(self, types: Iterable[NewType]) -> None:
+        """Make event types; those that are there stay as they are. Raises as `run`."""
+        events = self._service.event_types
+        for name, settings in types:
+            try:
+                if await events.find(name) is not None:
+                    continue
+                if self._is_trial:
+                    await events.check_new(name, settings)
+                else:
+                    await events.change(name, settings, self._actor, creates=True)
+            except Refused as exc:
+                self.failed[name] = str(exc)
+            else:
+                self.types.append(name)
 
     async def _endpoints(self, tenant: NewTenant, found: Sequence[Endpoint]) -> None:
         """Make those endpoints of a tenant that are not among the found ones."""
@@ -122,4 +142,4 @@ class Carrying:
 def _place(endpoint: Endpoint | NewEndpoint) -> object:
     """Return what tells most endpoints of a tenant apart: where messages go, and which."""
     settings = endpoint.settings
-    return settings.url, frozenset(settings.event_types), settings.filters
+    return settings.url, frozenset(settings.event_types), settings.filters, frozenset(settings.channels)

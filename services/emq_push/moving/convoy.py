@@ -30,8 +30,13 @@ def read(export: Mapping[str, Any], made: Plan) -> None:
 
     Args:
         export: `endpoints` and `subscriptions`, and `project` if its settings are not Convoy's defaults: the answers of
-            `GET /api/v1/projects/{id}/endpoints`, `.../subscriptions`, and of the project.
+            `GET /api/v1/projects/{id}/endpoints`, `.../subscriptions`, and of the project; and `event_types`, that of
+            `.../event-types`.
     """
+    for type_ in plan.objects(export.get("event_types")):
+        schema = plan.mapping(type_.get("json_schema"))
+        given = {"schemas": {"1": schema} if schema else None, "archived": bool(type_.get("deprecated_at"))}
+        made.event_type(plan.text(type_.get("name")), {**given, "description": type_.get("description")})
     project = plan.mapping(export.get("project"))
     config = plan.mapping(plan.mapping(project.get("data", project)).get("config"))
     by_endpoint: dict[str, list[Mapping[str, Any]]] = {}

@@ -21,8 +21,12 @@ def read(export: Mapping[str, Any], made: Plan) -> None:
     """Add what is in an export to a plan.
 
     Args:
-        export: `tenants`, each with its `destinations`: the answers of `GET /tenants` and `.../destinations`.
+        export: `tenants`, each with its `destinations`: the answers of `GET /tenants` and `.../destinations`; and
+            `topics`, that of `GET /topics`.
     """
+    topics = export.get("topics")
+    for name in topics if isinstance(topics, list) else []:
+        made.event_type(plan.text(name), {})
     for each in plan.objects(export[NEEDED]):
         source = plan.text(each.get("id"))
         try:

@@ -19,6 +19,7 @@ from emq_push.service.topic_fields import EndpointFields, TopicFields
 _NO_ID = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST_OF_ID = 64
 _MOST_OF_NAME = 200
+_MOST_OF_DESCRIPTION = 2_000
 MAX_REASON = 500
 """Most characters of why an endpoint is disabled, as for `:disable`."""
 _BEFORE_UNIT = re.compile(r"(?<=\d)\s+(?=[a-z])")
@@ -49,6 +50,13 @@ class NewTenant(NamedTuple):
     endpoints: Sequence[NewEndpoint]
 
 
+class NewType(NamedTuple):
+    """An event type to make."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+
 class Note(NamedTuple):
     """Something of the export that is left out, or otherwise here.
 
@@ -67,6 +75,7 @@ class Plan:
         qps: the rate of tenants whose export has none.
 
     Attributes:
+        types: event types to make.
         failed: by the export's names, what cannot be made, and why.
     """
 
@@ -74,6 +83,7 @@ class Plan:
         self._qps, self._signing = qps, signing
         self._tenants: dict[str, tuple[str, dict[str, Any], list[NewEndpoint]]] = {}
         self._seen: set[object] = set()
+        self.types: list[NewType] = []
         self.notes: list[Note] = []
         self.failed: dict[str, str] = {}
 
@@ -106,6 +116,13 @@ class Plan:
     def fail(self, source: str, why: str) -> None:
         """Note what cannot be made; several things of one name stay apart."""
         add(self.failed, source, why)
+
+    def event_type(self, name: str, settings: Mapping[str, Any]) -> None:
+        """Add an event type, with the settings that have a value. One that stands for all types is left out."""
+        if name != "*":
+            given = {each: value for each, value in settings.items() if value}
+            given["description"] = text(given.get("description"))[:_MOST_OF_DESCRIPTION]
+            self.types.append(NewType(name, given))
 
     def endpoint(
         self,

@@ -17,8 +17,15 @@ def read(export: Mapping[str, Any], made: Plan) -> None:
 
     Args:
         export: `applications`, each with its `endpoints`, each of these with its `secret` and `headers`: the answers of
-            `GET /api/v1/app`, `.../endpoint`, `.../secret` and `.../headers`.
+            `GET /api/v1/app`, `.../endpoint`, `.../secret` and `.../headers`; and `event_types`, that of
+            `GET /api/v1/event-type`.
     """
+    for type_ in plan.objects(export.get("event_types")):
+        name = plan.text(type_.get("name"))
+        if type_.get("featureFlag") or type_.get("featureFlags"):
+            made.note(name, "is for applications with a feature flag there; here, all tenants see it")
+        given = {"schemas": plan.mapping(type_.get("schemas")), "archived": bool(type_.get("archived"))}
+        made.event_type(name, {**given, "description": type_.get("description")})
     for application in plan.objects(export[NEEDED]):
         source = plan.text(application.get("uid")) or plan.text(application.get("id"))
         try:
@@ -37,8 +44,6 @@ def read(export: Mapping[str, Any], made: Plan) -> None:
 
 
 def _endpoint(tenant: str, source: str, endpoint: Mapping[str, Any], made: Plan) -> None:
-    if channels := endpoint.get("channels"):
-        made.note(source, f"gets only channels {plan.named(channels)}; channels do not exist here, so it gets all")
     if endpoint.get("metadata"):
         made.note(source, "has metadata, which endpoints have not")
     if endpoint.get("transformation") or plan.mapping(endpoint.get("transformationParams")):
@@ -54,6 +59,7 @@ def _endpoint(tenant: str, source: str, endpoint: Mapping[str, Any], made: Plan)
         "url": endpoint.get("url"),
         "description": plan.text(endpoint.get("description"))[:500],
         "event_types": plan.types(endpoint.get("filterTypes")),
+        "channels": endpoint.get("channels") or None,
         "qps": endpoint.get("rateLimit") or None,
         "headers": dict(plan.mapping(headers.get("headers", {} if "sensitive" in headers else headers))),
         "secret": key,

@@ -33,6 +33,7 @@ class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
         headers: travel with the payload.
         due_us: when its deliveries may start; 0 for at once.
         ttl_s: seconds after which an undelivered message is dead.
+        channels: None for none.
     """
 
     content_type: str = ""
@@ -41,6 +42,7 @@ class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
     headers: dict[str, str] | None = None
     due_us: int = 0
     ttl_s: float | None = None
+    channels: tuple[str, ...] | None = None
 
 
 class Message(msgspec.Struct, frozen=True):

@@ -51,6 +51,7 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 EventTypes = Annotated[str, Meta(max_length=128, pattern=EVENT_TYPES[:-1] + END)]
+Channel = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,128}" + END)]
 Priority = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,32}" + END)]
 Wait = Annotated[float, Meta(ge=0, le=30 * 86_400)]
 
@@ -63,6 +64,7 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         description: for people.
         event_types: which messages it gets: names, order.* for all below order, or * for all.
         filters: all of them must hold for a message.
+        channels: a message must name one of them; empty for all messages.
         qps: most deliveries started in a second; None for as many as the tenant has. Never above the tenant's.
         priorities: names, highest first; they never change.
         retry_schedule_s: seconds to wait after the first, second ... failed attempt. One attempt more, then the message
@@ -77,6 +79,7 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     description: Annotated[str, Meta(max_length=500)] = ""
     event_types: Annotated[tuple[EventTypes, ...], Meta(min_length=1, max_length=100)] = ("*",)
     filters: Annotated[tuple[Filter, ...], Meta(max_length=10)] = ()
+    channels: Annotated[tuple[Channel, ...], Meta(max_length=10)] = ()
     qps: Annotated[float, Meta(ge=1e-6, le=1e6)] | None = None
     priorities: Annotated[tuple[Priority, ...], Meta(min_length=1, max_length=16)] = DEFAULT_PRIORITIES
     retry_schedule_s: Annotated[tuple[Wait, ...], Meta(max_length=100)] = RECOMMENDED_S

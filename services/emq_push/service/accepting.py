@@ -228,7 +228,7 @@ class _Transaction:
         if request.only:
             endpoints: Sequence[Endpoint] = [plan.matcher.by_topic[request.only]]
         else:
-            endpoints = plan.matcher.endpoints_of(message.event_type, payload)
+            endpoints = plan.matcher.endpoints_of(message.event_type, payload, message.channels or ())
         topics, headers = [], headers_of(message.event_type, message.headers)
         for endpoint in endpoints:
             topic = endpoint.topic

@@ -105,6 +105,12 @@ class EventTypeService:
         await asyncio.to_thread(_check_schemas, changes.get("schemas") or {})
         return await self._write(save), is_new
 
+    async def check_new(self, name: str, changes: Mapping[str, Any]) -> None:
+        """Raise `Invalid` as `change` would that creates an event type; make nothing."""
+        converted({"event_type": name}, _Named)
+        await asyncio.to_thread(_check_schemas, changes.get("schemas") or {})
+        _changed(name, None, changes, 0, merges=False)
+
     async def delete(self, name: str, actor: str, expected: int | None = None) -> None:
         """Delete an event type. Messages of this type are taken as any that are not in the catalogue.
 

@@ -13,7 +13,7 @@ from emq.runtime import errors
 from emq.storage.message import label_bytes
 from emq.topics.model import MAX_DELAY_S
 from emq_push.records.accepted import Rest
-from emq_push.records.endpoints import END
+from emq_push.records.endpoints import END, Channel
 from emq_push.records.event_types import Name, Version
 from emq_push.service.refusals import Invalid
 
@@ -40,6 +40,7 @@ class Incoming(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         key: messages of one key are delivered one at a time, in order.
         priority: one of the endpoints' names; an endpoint that does not have it takes its middle one.
         headers: small texts that travel with the payload.
+        channels: endpoints with channels get the message only if they have one of these.
         delay_s: seconds to wait before the first attempt.
         at: when the first attempt may be made; instead of `delay_s`.
         ttl_s: seconds after which an undelivered message is dead.
@@ -53,6 +54,7 @@ class Incoming(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     key: Key | None = None
     priority: Annotated[str, Meta(max_length=32, pattern=r"^[!-~]+" + END)] | None = None
     headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=MAX_HEADERS)] | None = None
+    channels: Annotated[tuple[Channel, ...], Meta(max_length=5)] | None = None
     delay_s: Delay | None = None
     at: Annotated[datetime.datetime, Meta(tz=True)] | None = None
     ttl_s: Ttl | None = None
@@ -74,7 +76,7 @@ class Incoming(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     def rest(self, due_us: int) -> Rest:
         """Return the fields of the message's row beside its columns."""
-        return Rest("", self.key, self.priority, self.headers or None, due_us, self.ttl_s)
+        return Rest("", self.key, self.priority, self.headers or None, due_us, self.ttl_s, self.channels or None)
 
 
 PLAIN = Rest()

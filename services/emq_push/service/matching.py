@@ -1,4 +1,4 @@
-"""Chooses the endpoints of a message: by its event type, then by filters on fields of its JSON payload."""
+"""Chooses the endpoints of a message: by its event type, its channels, and filters on fields of its JSON payload."""
 
 from __future__ import annotations
 
@@ -83,6 +83,10 @@ def _same(a: Any, b: Any) -> bool:
     return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
 
 
+def _meet(some: Sequence[str], others: Sequence[str]) -> bool:
+    return any(each in some for each in others)
+
+
 class Matcher:
     """Finds the endpoints of messages among those of one tenant.
 
@@ -96,19 +100,23 @@ class Matcher:
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self._endpoints = [endpoint for endpoint in endpoints if not endpoint.is_going]
-        self._known: dict[str, tuple[list[Endpoint], bool]] = {}
+        self._known: dict[str, tuple[list[Endpoint], bool, bool]] = {}
         self.by_topic = {endpoint.topic: endpoint for endpoint in self._endpoints}
         self.priorities = {endpoint.topic: endpoint.settings.priorities for endpoint in self._endpoints}
 
-    def endpoints_of(self, event_type: str, payload: bytes | msgspec.Raw) -> Sequence[Endpoint]:
+    def endpoints_of(
+        self, event_type: str, payload: bytes | msgspec.Raw, channels: Sequence[str] = ()
+    ) -> Sequence[Endpoint]:
         """Return the endpoints that get a message. A payload that is not JSON fulfils no filter but "ne"."""
         known = self._known.get(event_type)
         if known is None:
             found = [e for e in self._endpoints if any(gets(each, event_type) for each in e.settings.event_types)]
-            known = found, any(e.settings.filters for e in found)
+            known = found, any(e.settings.channels for e in found), any(e.settings.filters for e in found)
             if len(self._known) < MOST_KNOWN:
                 self._known[event_type] = known
-        endpoints, have_filters = known
+        endpoints, have_channels, have_filters = known
+        if have_channels:
+            endpoints = [e for e in endpoints if not e.settings.channels or _meet(e.settings.channels, channels)]
         if not have_filters:
             return endpoints
         try:
