@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,65 @@ async def until_shown(page: Page, selector: str, text: str) -> None:
         if await page.locator(selector).filter(has_text=re.compile(text)).count():
             return
     raise AssertionError(await page.locator("main").inner_text())
+
+
+async def test_a_tenant_chooses_event_types_from_the_catalogue(board: Board, receiver: HttpReceiver) -> None:
+    example = {"order": 17, "amount": 120}
+    schema = {"type": "object", "required": ["order"]}
+    types: dict[str, dict[str, Any]] = {
+        "order.paid": {"description": "A customer has paid.", "schemas": {"1": schema}, "example": example},
+        "order.sent": {"description": "The parcel is on its way."},
+        "order.old": {"archived": True},
+        "invoice.due": {},
+    }
+    for name, given in types.items():
+        await board.service.event_types.change(name, given, "test", creates=True)
+    page = await board.signed_in(await board.key("manage", "acme"))
+    await page.goto(f"{board.base}/ui/tenants/acme/endpoints/new")
+    await page.get_by_label("URL").fill(receiver.url("/hook"))
+    await page.get_by_text("Choose from 3 in the catalogue").click()
+    await page.get_by_label("Search the catalogue").fill("PARCEL")
+    assert await page.locator("#types li:visible").all_inner_texts() == [
+        await page.locator("#types li").filter(has_text="order.sent").inner_text()
+    ]
+    await page.keyboard.press("Enter")
+    await page.get_by_label("order.sent The parcel").check()
+    field = page.get_by_label("Event types", exact=True)
+    assert await field.input_value() == "order.sent", "a type that is chosen replaces all"
+    await page.get_by_label("Search the catalogue").fill("nothing like it")
+    await until(page, ".picker .empty", "No event type")
+    await page.get_by_label("Search the catalogue").fill("")
+    await page.get_by_label("order.paid A customer").check()
+    await field.fill(f"{await field.input_value()} invoice.* own.type")
+    await page.get_by_label("order.sent The parcel").uncheck()
+    assert await field.input_value() == "order.paid invoice.* own.type"
+    assert await page.evaluate(CHECK) == []
+    await shoot(page, "portal-event-types")
+    await page.get_by_label("Channels").fill("eu us")
+    await page.get_by_role("button", name="Add the endpoint").click()
+    await page.get_by_role("link", name="To the endpoint").click()
+    await until(page, "dl.facts", r"order\.paid, invoice\.\*, own\.type[\s\S]*eu, us")
+    await page.get_by_role("button", name="Send an example").click()
+    await waiting.until(lambda: bool(receiver.requests))
+    assert json.loads(receiver.requests[0].body) == example
+
+    await page.goto(f"{board.base}/ui/event-types")
+    assert "order.old" not in await page.locator("main").inner_text()
+    assert await page.evaluate(CHECK) == []
+    await page.get_by_role("link", name="order.paid").click()
+    await until(page, "#example", '"amount": 120')
+    await until(page, "#schema-1", '"required"')
+    assert await page.evaluate(CHECK) == []
+    await shoot(page, "portal-event-type")
+    phone = await board.signed_in(await board.key("admin"), phone=True, dark=True)
+    for path in ("/ui/event-types", "/ui/event-types/order.paid", "/ui/tenants/acme/endpoints/new"):
+        await phone.goto(f"{board.base}{path}")
+        if path.endswith("new"):
+            await phone.get_by_text("Choose from 3 in the catalogue").click()
+        assert await phone.evaluate(CHECK) == []
+        await shoot(phone, f"phone{path.replace('/', '-')}")
+    await phone.goto(f"{board.base}/ui/event-types")
+    await until(phone, "main", r"order\.old\s+archived")
 
 
 async def test_a_new_secret_is_shown_once_and_the_old_one_signs_for_the_hours_asked(

@@ -52,9 +52,10 @@ class EventTypeService:
         """Return event types by name. Raises `InvalidCursor`."""
         return await self._parts.read(lambda c: self._rows.page(c, limit, cursor))
 
-    async def offered(self) -> list[Head]:
-        """Return the event types that are not archived, by name."""
-        return [head for head in await self._parts.read(self._rows.all) if not head.archived]
+    async def all(self, *, archived: bool = False) -> list[Head]:
+        """Return all event types by name; those that are archived only if they are wanted."""
+        found = await self._parts.read(self._rows.all)
+        return [head for head in found if archived or not head.archived]
 
     async def change(
         self,

@@ -19,7 +19,7 @@ class Typed(NamedTuple):
     """The fields of the form, each as text.
 
     Attributes:
-        event_types: with spaces or line ends between.
+        event_types, channels: with spaces or line ends between.
         qps: empty for as many as the tenant has.
         headers: a line `Name: value` each; `Name:` removes one. Those that no line names stay as they are.
     """
@@ -27,6 +27,7 @@ class Typed(NamedTuple):
     url: str = ""
     description: str = ""
     event_types: str = "*"
+    channels: str = ""
     qps: str = ""
     timeout_s: str = f"{DEFAULT_TIMEOUT_S:g}"
     headers: str = ""
@@ -36,7 +37,7 @@ def typed(endpoint: Endpoint) -> Typed:
     """Return the form of an endpoint. Values of headers are never shown."""
     it = endpoint.settings
     qps = "" if it.qps is None else f"{it.qps:.15g}"
-    return Typed(it.url, it.description, " ".join(it.event_types), qps, f"{it.timeout_s:.15g}")
+    return Typed(it.url, it.description, " ".join(it.event_types), " ".join(it.channels), qps, f"{it.timeout_s:.15g}")
 
 
 def sent(form: Mapping[str, str]) -> Typed:
@@ -52,6 +53,7 @@ def fields_of(given: Typed, own_rate: float, headers: Sequence[str]) -> list[Fie
         headers: names of those that the endpoint has.
     """
     types_hint = "With spaces between; order.* for all below order, * for all."
+    channels_hint = "With spaces between: only messages that name one of them. Empty: all messages."
     rate_hint = f"Most deliveries started in a second; empty for your own rate of {number(own_rate)}."
     there = f"It has {', '.join(headers)}. Name: without a value removes one. Those that you do not name stay."
     headers_hint = f"A line each: Name: value. {there if headers else 'No page shows the values again.'}"
@@ -59,6 +61,7 @@ def fields_of(given: Typed, own_rate: float, headers: Sequence[str]) -> list[Fie
         Field("url", "URL", given.url, "url", required=True),
         Field("description", "Name for people", given.description),
         Field("event_types", "Event types", given.event_types, hint=types_hint),
+        Field("channels", "Channels", given.channels, hint=channels_hint),
         Field("qps", "Rate, a second", given.qps, "number", rate_hint),
         Field("timeout_s", "Seconds for an answer", given.timeout_s, "number", required=True),
         Field("headers", "Headers", given.headers, "textarea", headers_hint),
@@ -71,6 +74,7 @@ def settings_of(given: Typed) -> dict[str, Any]:
         "url": given.url,
         "description": given.description,
         "event_types": given.event_types.split() or ["*"],
+        "channels": given.channels.split(),
         "qps": _number("The rate", given.qps) if given.qps else None,
         "timeout_s": _number("The time for an answer", given.timeout_s),
     }

@@ -48,7 +48,7 @@ def _path(tenant: str, endpoint: str, done: str = "") -> str:
 
 @router.get("/tenants/{tenant}/endpoints/new")
 async def ask_new(tenant: str, screen: View) -> Response:
-    return _form(screen, await _managed(screen, tenant), None, Typed())
+    return await _form(screen, await _managed(screen, tenant), None, Typed())
 
 
 @router.post("/tenants/{tenant}/endpoints/new")
@@ -59,14 +59,14 @@ async def make(tenant: str, screen: View) -> Response:
         fields = endpoint_form.headers_of(given)
         made = await screen.service.endpoints.create(tenant, settings, screen.visitor.actor, fields)
     except Refused as exc:
-        return _form(screen, of, None, given, str(exc))
+        return await _form(screen, of, None, given, str(exc))
     return _once(screen, of, made, "The endpoint is there.")
 
 
 @router.get("/tenants/{tenant}/endpoints/{endpoint}/edit")
 async def ask_change(tenant: str, endpoint: str, screen: View) -> Response:
     of, found = await _managed(screen, tenant), await screen.service.endpoints.get(tenant, endpoint)
-    return _form(screen, of, found, endpoint_form.typed(found))
+    return await _form(screen, of, found, endpoint_form.typed(found))
 
 
 @router.post("/tenants/{tenant}/endpoints/{endpoint}/edit")
@@ -81,13 +81,15 @@ async def change(tenant: str, endpoint: str, screen: View) -> Response:
         expected = int(version) if version.isdecimal() and len(version) < MOST_DIGITS else 0
         await screen.service.endpoints.change(tenant, endpoint, changed, screen.visitor.actor, fields, expected)
     except Refused as exc:
-        return _form(screen, of, found, given, str(exc))
+        return await _form(screen, of, found, given, str(exc))
     return screen.go(_path(tenant, endpoint, "endpoint"))
 
 
-def _form(screen: Screen, of: Subject, endpoint: Endpoint | None, given: Typed, wrong: str = "") -> Response:
+async def _form(screen: Screen, of: Subject, endpoint: Endpoint | None, given: Typed, wrong: str = "") -> Response:
     fields = endpoint_form.fields_of(given, of.topic.qps, endpoint.header_names if endpoint else ())
-    status, context = 422 if wrong else 200, {"of": of, "endpoint": endpoint, "fields": fields, "wrong": wrong}
+    types = await screen.service.event_types.all()
+    status = 422 if wrong else 200
+    context = {"of": of, "endpoint": endpoint, "fields": fields, "types": types, "wrong": wrong}
     return screen.pages.answer(screen.request, "endpoint_form.html", status, visitor=screen.visitor, **context)
 
 
@@ -110,6 +112,7 @@ async def show(tenant: str, endpoint: str, screen: View, done: str = "") -> Resp
         "endpoint": found,
         "row": await tenant_screen.endpoint_row(service, found),
         "list": tenant_pages.DeliveryList([*page.rows], names, "", "", ""),
+        "types": [each.name for each in await service.event_types.all()],
         "done": changes.DONE.get(done, ""),
     }
     return screen.answer("endpoint.html", **context)

@@ -28,6 +28,7 @@ from emq_web.pages import (
     pool_pages,
     pool_what_if,
     tenant_pages,
+    type_pages,
 )
 from emq_web.pages.rendering import PREFIX, Files, Pages, redirect, segment
 from emq_web.pages.routing import AdminView, Rendering, View, new_router
@@ -123,6 +124,7 @@ _PARTS = (
     tenant_pages,
     endpoint_pages,
     endpoint_changes,
+    type_pages,
     again,
     delivery_search,
     family_pages,

@@ -1,6 +1,8 @@
 // The only script of these pages. It knows nothing of their content:
 //   data-options='{...}' data-chart="id"   draws these ECharts options in the element with that id
 //   data-live                              a button that stops and resumes the renewing of parts
+//   data-picks="id"                        a list of boxes that write their values into that field, as words
+//   data-finds="id"                        a field that hides the entries of that list without its text
 //   data-from-fragment                     a field that takes the fragment of the address and sends its form
 "use strict";
 
@@ -45,5 +47,33 @@ for (const field of document.querySelectorAll("[data-from-fragment]")) {
   field.value = decodeURIComponent(location.hash.slice(1));
   history.replaceState(null, "", location.pathname + location.search);
   field.form.requestSubmit();
+}
+for (const list of document.querySelectorAll("[data-picks]")) {
+  const field = document.getElementById(list.dataset.picks);
+  const words = () => field.value.split(/\s+/).filter(Boolean);
+  const boxes = [...list.querySelectorAll("input[type=checkbox]")];
+  const show = () => {
+    const there = new Set(words());
+    for (const box of boxes) box.checked = there.has(box.value);
+  };
+  list.addEventListener("change", ({ target }) => {
+    if (!boxes.includes(target)) return;
+    const others = words().filter((word) => word !== target.value && word !== "*");
+    field.value = (target.checked ? [...others, target.value] : others).join(" ") || "*";
+  });
+  field.addEventListener("input", show);
+  list.hidden = false;
+  show();
+}
+
+for (const field of document.querySelectorAll("[data-finds]")) {
+  const list = document.getElementById(field.dataset.finds);
+  field.addEventListener("input", () => {
+    const wanted = field.value.trim().toLowerCase();
+    for (const entry of list.children) entry.hidden = !entry.textContent.toLowerCase().includes(wanted);
+    list.nextElementSibling.hidden = [...list.children].some((entry) => !entry.hidden);
+  });
+  // Enter would send the form.
+  field.addEventListener("keydown", (event) => { if (event.key === "Enter") event.preventDefault(); });
 }
 drawCharts(document);
