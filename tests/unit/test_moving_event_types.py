@@ -36,6 +36,10 @@ OF_CONVOY = {
 OF_ALL = {
     "svix": (of_svix(URL) | {"event_types": OF_SVIX}, ("Paid", {"2": SCHEMA}, True)),
     "convoy": (of_convoy(URL) | {"event_types": OF_CONVOY}, ("Paid", {"1": SCHEMA}, True)),
+    "convoy, as it answered once": (
+        of_convoy(URL) | {"event_types": {"data": {"event_types": OF_CONVOY["data"]["content"]}}},
+        ("Paid", {"1": SCHEMA}, True),
+    ),
     "outpost": (of_outpost(URL) | {"topics": ["*", "order.paid"]}, ("", {}, False)),
 }
 
@@ -43,7 +47,7 @@ OF_ALL = {
 @pytest.mark.parametrize("kind", OF_ALL)
 async def test_event_types_come_along(api: Api, kind: str) -> None:
     export, wanted = OF_ALL[kind]
-    plan = plan_of(kind, export)
+    plan = plan_of(kind.partition(",")[0], export)
     trial = Carrying(api.service, "test", is_trial=True)
     await trial.add_types(plan.types)
     assert await api.listed("/v1/event-types") == []

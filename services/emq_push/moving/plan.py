@@ -19,6 +19,7 @@ from emq_push.service.topic_fields import EndpointFields, TopicFields
 _NO_ID = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST_OF_ID = 64
 _MOST_OF_NAME = 200
+_LISTS = ("data", "content", "models", "event_types")
 _MOST_OF_DESCRIPTION = 2_000
 MAX_REASON = 500
 """Most characters of why an endpoint is disabled, as for `:disable`."""
@@ -182,9 +183,9 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 
 def objects(value: object) -> list[Mapping[str, Any]]:
-    """Return a list of objects: the answer of a listing itself, or the list in its `data`, `content` or `models`."""
+    """Return a list of objects: the answer of a listing itself, or the list under a name of `_LISTS` within."""
     while isinstance(value, dict):
-        value = next((value[name] for name in ("data", "content", "models") if name in value), None)
+        value = next((value[name] for name in _LISTS if name in value), None)
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
