@@ -129,20 +129,24 @@ class EventTypes(rows.Rows):
         row = connection.execute(sa.select(*_HEAD).where(self._mine, table.c.name == "")).one_or_none()
         return (CatalogueSettings(), 0, 0) if row is None else (_of_all(row.body), row.created_us, row.changed_us)
 
-    def hold(self, connection: sa.Connection, now_us: int) -> int:
-        """Note a change of the catalogue, and return its time; other changes wait for the end of the transaction."""
-        newer = sa.case((table.c.changed_us >= now_us, table.c.changed_us + 1), else_=now_us)
-        change = sa.update(table).where(self._mine, table.c.name == "").values(changed_us=newer)
-        if connection.execute(change).rowcount == 0:
-            self._write(connection, "", CatalogueSettings(), _Content(), now_us, now_us)
-            return now_us
-        return self.changed_us(connection)
+    def hold(self, connection: sa.Connection, now_us: int) -> tuple[int, int]:
+        """Note a change of the catalogue; other changes wait for the end of the transaction.
+
+        Returns:
+            When the catalogue was changed before, 0 for never; and the time of this change.
+        """
+        rows.add_missing(connection, table, self._row("", CatalogueSettings(), _Content(), now_us, 0))
+        mine = (self._mine, table.c.name == "")
+        before_us = int(connection.execute(sa.select(table.c.changed_us).where(*mine).with_for_update()).scalar_one())
+        changed_us = max(now_us, before_us + 1)
+        connection.execute(sa.update(table).where(*mine).values(changed_us=changed_us))
+        return before_us, changed_us
 
     def save_of_all(
         self, connection: sa.Connection, settings: CatalogueSettings, created_us: int, changed_us: int
     ) -> None:
         """Write what holds for all event types."""
-        self._write(connection, "", settings, _Content(), created_us, changed_us)
+        rows.upsert(connection, table, [self._row("", settings, _Content(), created_us, changed_us)])
 
     def find(self, connection: sa.Connection, name: str) -> EventType | None:
         query = sa.select(table).where(self._mine, table.c.name == name, table.c.name != "")
@@ -157,7 +161,7 @@ class EventTypes(rows.Rows):
         """Write an event type, new or changed."""
         body = _Body(it.description, it.versions, it.checked, it.archived)
         content = _Content(dict(it.schemas), it.example)
-        self._write(connection, it.name, body, content, it.created_us, it.changed_us)
+        rows.upsert(connection, table, [self._row(it.name, body, content, it.created_us, it.changed_us)])
 
     def delete(self, connection: sa.Connection, name: str) -> bool:
         """Delete an event type; return whether it was there."""
@@ -178,10 +182,8 @@ class EventTypes(rows.Rows):
         query = sa.select(*_HEAD).where(self._mine, table.c.name != "")
         return cursors.read(connection, query, [table.c.name], _head, limit, cursor)
 
-    def _write(
-        self, connection: sa.Connection, name: str, body: Any, content: _Content, created_us: int, changed_us: int
-    ) -> None:
-        values = {
+    def _row(self, name: str, body: Any, content: _Content, created_us: int, changed_us: int) -> dict[str, Any]:
+        return {
             "environment": self._environment,
             "name": name,
             "body": _encode(body).decode(),
@@ -189,7 +191,6 @@ class EventTypes(rows.Rows):
             "created_us": created_us,
             "changed_us": changed_us,
         }
-        rows.upsert(connection, table, [values])
 
 
 def _head(row: sa.Row[tuple[object, ...]]) -> Head:

@@ -48,14 +48,23 @@ def topics_after(connection: sa.Connection, table: sa.Table, environment: str, t
     return found[1:]
 
 
+def add_missing(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> None:
+    """Write a row, unless there is one of the same primary key."""
+    connection.execute(_insert(connection, table).values(values).on_conflict_do_nothing())
+
+
 def upsert(connection: sa.Connection, table: sa.Table, values: Sequence[Mapping[str, Any]]) -> None:
     """Write rows; a row of the same primary key gets the new values."""
     if not values:
         return
-    insert = (postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert)(table)
+    insert = _insert(connection, table)
     keys = [column.name for column in table.primary_key]
     rest = {name: insert.excluded[name] for name in values[0] if name not in keys}
     connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=rest), list(values))
+
+
+def _insert(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    return (postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert)(table)
 
 
 def insert(table: sa.Table, columns: Sequence[str]) -> Mapping[str, str]:

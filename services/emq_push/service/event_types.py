@@ -164,9 +164,9 @@ class EventTypeService:
         """
 
         def write(connection: sa.Connection) -> T:
-            if expected is not None:
-                check_version("the catalogue", expected, self._rows.changed_us(connection))
-            return change(connection, self._rows.hold(connection, self._parts.now_us()))
+            before_us, now_us = self._rows.hold(connection, self._parts.now_us())
+            check_version("the catalogue", expected, before_us)
+            return change(connection, now_us)
 
         made = await self._parts.write(write)
         self._parts.catalogue.forget()
