@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 from emq_push.records import event_types as records
 from emq_push.service import catalogue, payload_schemas
 from support import push_api
+from support.http_receiver import HttpReceiver
 from support.push_api import Api
 from support.push_api_calls import endpoint_of, lag, message, post
 
@@ -138,6 +140,15 @@ async def test_a_wrong_schema_is_refused_when_it_is_stored(api: Api, schema: Any
     found = await api("PUT", PAID, {"schemas": {"1": schema}}, status=422)
     assert found["pointer"] == pointer
     await api("GET", PAID, status=404)
+
+
+async def test_nothing_is_fetched_for_a_schema(api: Api, receiver: HttpReceiver, tmp_path: Path) -> None:
+    (tmp_path / "order.json").write_text("{}")
+    for place in (receiver.url("/order.json"), f"file://{tmp_path}/order.json"):
+        found = await api("PUT", PAID, {"schemas": {"1": {"$ref": place}}}, status=422)
+        assert "only references within the schema" in found["detail"]
+    assert receiver.requests == []
+    await api("PUT", PAID, {"schemas": {"1": {"$ref": "#/$defs/a", "$defs": {"a": AMOUNT}}}}, status=201)
 
 
 async def test_a_schema_may_be_as_large_and_deep_as_said(api: Api) -> None:

@@ -118,11 +118,7 @@ class Catalogue:
         validator = self._validator(connection, type_, version)
         if validator is None:  # it was deleted meanwhile
             return
-        try:
-            payload = msgspec.json.decode(message.payload)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            raise Invalid("wrong_payload", f"the payload cannot be checked: {exc}", f"{at}/payload") from None
-        payload_schemas.check(validator, payload, "the payload", f"{at}/payload")
+        payload_schemas.check_json(validator, bytes(message.payload), f"{at}/payload")
 
     def _validator(self, connection: sa.Connection, type_: Head, version: str) -> Validator | None:
         key = (type_.name, version, type_.changed_us)

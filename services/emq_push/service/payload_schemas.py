@@ -68,14 +68,24 @@ def check(validator: Validator, payload: Any, what: str, pointer: str) -> None:
         what: names the payload.
         pointer: to the payload; the error's leads to the wrong value within.
     """
-    if not _is_within(payload, MAX_PAYLOAD_DEPTH):
-        raise Invalid("wrong_payload", f"{what} has more than {MAX_PAYLOAD_DEPTH} levels", pointer)
     try:
         validator.validate(payload)
     except ValueError as exc:
         at = _pointer(exc)
         text = f"{what} does not fit its schema{f' at {at[:_LONGEST]}' if at else ''}: {_text(exc)}"
         raise Invalid("wrong_payload", text, (pointer + at)[:500]) from None
+
+
+def check_json(validator: Validator, payload: bytes, pointer: str) -> None:
+    """Raise `Invalid` unless a payload fits; see `check`."""
+    try:
+        decoded = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise Invalid("wrong_payload", f"the payload cannot be checked: {exc}", pointer) from None
+    # A payload with few brackets is not deep; to walk through it would take longer than the check.
+    if payload.count(b"[") + payload.count(b"{") > MAX_PAYLOAD_DEPTH and not _is_within(decoded, MAX_PAYLOAD_DEPTH):
+        raise Invalid("wrong_payload", f"the payload has more than {MAX_PAYLOAD_DEPTH} levels", pointer)
+    check(validator, decoded, "the payload", pointer)
 
 
 def _refuse(uri: str) -> Any:
