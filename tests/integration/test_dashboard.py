@@ -316,11 +316,14 @@ async def test_each_page_has_names_headings_contrast_and_fits_its_screen(
     page = await board.signed_in(await board.key("admin"), dark=dark, phone=phone)
     [key, *_] = [each.id for each in (await board.service.keys.page(10)).rows]
     await families(board)
+    paid = {"description": "Paid", "schemas": {"1": {}, "2": {}}, "example": 17}
+    await board.service.event_types.change("order.paid", paid, "test", creates=True)
     billing = board.endpoints["Billing"]
     for path in (
         *("", "hosts", "tenants", "tenants/acme", "tenants/acme/replay", "tenants/nobody", "notices"),
         *(f"tenants/acme/rate?endpoint={billing}", f"tenants/acme/deliveries/{billing}:m00111", "sign-in"),
         *("keys", f"keys/{key}/delete", "audit-log", "audit-log?actor=nobody", "audit-log?since=soon"),
+        *("event-types", "event-types/order.paid", "event-types?find=none"),
         *("families", "families/orders.%2A", "families/mail.%2A", "families/orders.%2A/rate?qps=7"),
     ):
         await page.goto(f"{board.base}/ui/{path}")

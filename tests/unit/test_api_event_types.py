@@ -48,13 +48,14 @@ async def test_an_event_type_is_made_changed_shown_and_deleted(api: Api) -> None
     assert changed == await api("GET", PAID)
     assert changed["schemas"] == {"2": AMOUNT, "3": ONLY_TEXT}
     assert (await api("PUT", PAID, {"schemas": {"1": {}}}, status=200))["versions"] == ["1"], "a PUT has all versions"
+    assert (await api("PATCH", PAID, {"schemas": {}}))["versions"] == ["1"]
     assert (await api("PATCH", PAID, {"schemas": None}))["versions"] == []
     await api("DELETE", PAID, status=204)
     for method in ("GET", "DELETE"):
         assert (await api(method, PAID, status=404))["code"] == "unknown_event_type"
     assert (await api("PATCH", PAID, {}, status=404))["code"] == "unknown_event_type"
     entries = await api.listed("/v1/audit-log", action="event_type.")
-    assert [each["action"].partition(".")[2] for each in entries] == ["deleted", *["changed"] * 3, "created"]
+    assert [each["action"].partition(".")[2] for each in entries] == ["deleted", *["changed"] * 4, "created"]
     assert entries[-1]["changes"] == {"description": "Paid", "schemas": ["10", "2"], "example": True}
 
 
@@ -140,6 +141,14 @@ async def test_a_wrong_schema_is_refused_when_it_is_stored(api: Api, schema: Any
     found = await api("PUT", PAID, {"schemas": {"1": schema}}, status=422)
     assert found["pointer"] == pointer
     await api("GET", PAID, status=404)
+
+
+async def test_a_number_that_json_cannot_keep_is_refused(api: Api) -> None:
+    headers = {"Authorization": f"Bearer {api.admin}", "Content-Type": "application/json"}
+    body = '{"schemas": {"1": {"maximum": 1e999}}}'
+    response = await api.http.put(PAID, content=body, headers=headers)
+    assert response.status_code == 422
+    assert response.json()["pointer"].startswith("/schemas/1")
 
 
 async def test_nothing_is_fetched_for_a_schema(api: Api, receiver: HttpReceiver, tmp_path: Path) -> None:

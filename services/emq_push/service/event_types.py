@@ -188,16 +188,16 @@ def _changed(
     values = {} if before is None else msgspec.structs.asdict(before.settings)
     given = dict(changes)
     if "schemas" in given:
-        there = dict(values.get("schemas", {})) if merges and given["schemas"] else {}
+        there = dict(values.get("schemas", {})) if merges and given["schemas"] is not None else {}
         schemas = {**there, **(given["schemas"] or {})}
         given["schemas"] = {version: schema for version, schema in schemas.items() if schema is not None}
     settings = converted({**values, **given}, EventTypeSettings)
     made = records.made(name, settings, now_us if before is None else before.created_us, now_us)
     if made.example is not None:
-        payload_schemas.bounded(made.example, "the example", "/example")
+        example = payload_schemas.bounded(made.example, "the example", "/example")
         if made.newest:
             validator = payload_schemas.compiled(made.schemas[made.newest])
-            payload_schemas.check(validator, made.example, "the example", "/example")
+            payload_schemas.check(validator, example, "the example", "/example")
     return made
 
 
@@ -206,8 +206,8 @@ def _check_schemas(schemas: Mapping[str, Any]) -> None:
     for version, schema in schemas.items():
         if schema is not None:
             pointer = f"/schemas/{version[:20]}"
-            payload_schemas.bounded(schema, f"the schema of version {version[:20]}", pointer)
-            payload_schemas.compiled(schema, pointer)
+            stored = payload_schemas.bounded(schema, f"the schema of version {version[:20]}", pointer)
+            payload_schemas.compiled(stored, pointer)
 
 
 def _shown(changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,16 +29,17 @@ class Validator(Protocol):
     def validate(self, instance: Any, /) -> None: ...
 
 
-def bounded(value: Any, what: str, pointer: str) -> None:
-    """Raise `Invalid` for a value of JSON that is too large or too deep; `what` names it."""
+def bounded(value: Any, what: str, pointer: str) -> Any:
+    """Return a value of JSON as it is stored. Raises `Invalid` if it is too large or too deep; `what` names it."""
     if not _is_within(value, MAX_DEPTH):
         raise Invalid("invalid_request", f"{what} has more than {MAX_DEPTH} levels", pointer)
     try:
-        size = len(msgspec.json.encode(value))
+        text = msgspec.json.encode(value)
     except (ValueError, OverflowError) as exc:
         raise Invalid("invalid_request", f"{what} cannot be stored as JSON: {exc}", pointer) from None
-    if size > MAX_BYTES:
-        raise Invalid("invalid_request", f"{what} has {size:,} bytes; at most {MAX_BYTES:,}", pointer)
+    if len(text) > MAX_BYTES:
+        raise Invalid("invalid_request", f"{what} has {len(text):,} bytes; at most {MAX_BYTES:,}", pointer)
+    return msgspec.json.decode(text)
 
 
 def compiled(schema: Any, pointer: str = "") -> Validator:
