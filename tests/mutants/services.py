@@ -102,7 +102,7 @@ MUTANTS = (
         "I",
         "whoever stores a schema makes the API send requests to any address",
         "services/emq_push/service/payload_schemas.py",
-        "retriever=_refuse, ",
+        "retriever=refuse, ",
         "",
         "tests/unit/test_api_event_types.py::test_nothing_is_fetched_for_a_schema",
     ),

@@ -53,12 +53,18 @@ def compiled(schema: Any, pointer: str = "") -> Validator:
     except ImportError as exc:
         text = f"schemas need a library that is not here; install it: {extras.remedy('api')}"
         raise Invalid("schemas_unavailable", text) from exc
+    refused: list[str] = []
+
+    def refuse(uri: str) -> Any:
+        refused.append(uri)
+        raise ValueError
+
+    linear = jsonschema_rs.RegexOptions()
     try:
-        made: Validator = jsonschema_rs.validator_for(
-            schema, retriever=_refuse, pattern_options=jsonschema_rs.RegexOptions()
-        )
+        made: Validator = jsonschema_rs.validator_for(schema, retriever=refuse, pattern_options=linear)
     except ValueError as exc:
-        raise Invalid("invalid_schema", f"this is no JSON Schema: {_text(exc)}", pointer + _pointer(exc)) from None
+        text = f"only references within it are followed, not {refused[0][:_LONGEST]}" if refused else _text(exc)
+        raise Invalid("invalid_schema", f"this is no JSON Schema: {text}", pointer + _pointer(exc)) from None
     return made
 
 
@@ -87,10 +93,6 @@ def check_json(validator: Validator, payload: bytes, pointer: str) -> None:
     if payload.count(b"[") + payload.count(b"{") > MAX_PAYLOAD_DEPTH and not _is_within(decoded, MAX_PAYLOAD_DEPTH):
         raise Invalid("wrong_payload", f"the payload has more than {MAX_PAYLOAD_DEPTH} levels", pointer)
     check(validator, decoded, "the payload", pointer)
-
-
-def _refuse(uri: str) -> Any:
-    raise ValueError("only references within the schema are followed")
 
 
 def _text(error: ValueError) -> str:
