@@ -48,15 +48,22 @@ class Caller(NamedTuple):
         """Raise unless the caller may do this to a tenant.
 
         Args:
-            tenant: None for things without a tenant; empty for those that all tenants share.
+            tenant: None for things without a tenant.
 
         Raises:
             NotFound: the key is of another tenant, whose existence it must not learn.
             Problem: the key may not do this.
         """
-        if self.key.tenant and tenant and tenant != self.key.tenant:
+        if self.key.tenant and tenant is not None and tenant != self.key.tenant:
             raise unknown(tenant)
-        if right not in _RIGHTS[self.key.role] or (self.key.tenant and tenant is None):
+        self._check(right, may=bool(tenant) or not self.key.tenant)
+
+    def check_shared(self, right: Right) -> None:
+        """Raise `Problem` unless the caller may do this to things that all tenants share."""
+        self._check(right, may=True)
+
+    def _check(self, right: Right, *, may: bool) -> None:
+        if not may or right not in _RIGHTS[self.key.role]:
             raise Problem(403, "forbidden", f"a key of the role {self.key.role} may not do this; it needs {right}")
 
 
@@ -102,7 +109,10 @@ def caller_of(scope: Scope) -> Caller:
 def _may(right: Right, *, of_tenant: bool, shared: bool = False) -> Callable[..., Awaitable[Caller]]:
     async def check(request: fastapi.Request, _: Bearer) -> Caller:
         caller = caller_of(request.scope)
-        caller.check(right, request.path_params["tenant"] if of_tenant else "" if shared else None)
+        if shared:
+            caller.check_shared(right)
+        else:
+            caller.check(right, request.path_params["tenant"] if of_tenant else None)
         refuse_unknown(request)  # nobody without a key learns which parameters there are
         return caller
 
