@@ -65,6 +65,8 @@ async def test_odd_values_are_refused_and_change_nothing(api: Api, odd: dict[str
         "tenants/shop/endpoints/%00/edit",
         "tenants/shop/pause?endpoint=%00",
         "pools/%00",
+        "event-types/%00",
+        "event-types?find=%00",
     ],
 )
 async def test_a_nul_in_a_path_a_query_or_a_form_is_refused(fresh_postgres: str, path: str) -> None:
@@ -77,3 +79,20 @@ async def test_a_nul_in_a_path_a_query_or_a_form_is_refused(fresh_postgres: str,
             assert answer.status_code == (404 if "%00" in posted else 422)
         for method, of in (("GET", ""), ("POST", "/messages"), ("POST", "/endpoints/x%00:rotate-secret")):
             await api(method, f"/v1/tenants/%00{of}", {} if method == "POST" else None, status=404)
+
+
+async def test_a_strict_catalogue_refuses_other_types_in_the_form(api: Api) -> None:
+    http = await signed_in(api, await key_of(api, "manage"))
+    await api("PUT", "/v1/event-types/order.paid", {"description": "<b>Paid</b>"})
+    await api("PATCH", "/v1/event-type-settings", {"check": "strict"})
+    path = "/ui/tenants/shop/endpoints/new"
+    page = (await http.get(path)).text
+    assert "&lt;b&gt;Paid&lt;/b&gt;" in page
+    typed = {"csrf": proof_in(page), "url": URL, "timeout_s": "5", "event_types": "order.paid own.type"}
+    refused = await http.post(path, data=typed, headers=SAME_SITE)
+    assert refused.status_code == 422
+    assert "&#39;own.type&#39; is not in the catalogue" in refused.text
+    made = await http.post(path, data=typed | {"event_types": "order.paid order.*"}, headers=SAME_SITE)
+    assert made.status_code == 200
+    [endpoint] = await api.listed(ENDPOINTS)
+    assert endpoint["event_types"] == ["order.paid", "order.*"]

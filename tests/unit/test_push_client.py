@@ -63,6 +63,26 @@ async def test_a_tenants_life(service: Service) -> None:
         await push.delete_tenant("acme")
 
 
+async def test_the_catalogue_of_event_types(service: Service) -> None:
+    schema = {"type": "object", "required": ["order"]}
+    async with AsyncPushClient(*service) as push:
+        await push.put_tenant("acme", qps=5)
+        made = await push.put_event_type("order.paid", description="Paid", schemas={"1": schema}, example={"order": 17})
+        assert made == await push.event_type("order.paid")
+        assert (made.versions, made.schemas, made.example) == (["1"], {"1": schema}, {"order": 17})
+        changed = await push.change_event_type("order.paid", schemas={"1": None, "2": {}}, example=None, archived=True)
+        assert (changed.versions, changed.example, changed.archived) == (["2"], None, True)
+        assert [each.name async for each in push.all(push.event_types, limit=1)] == ["order.paid"]
+        assert (await push.change_event_type_settings(check="strict")) == await push.event_type_settings()
+        await push.publish("acme", "order.paid", {}, channels=["eu"], schema_version="2")
+        with pytest.raises(ApiError) as caught:
+            await push.publish("acme", "order.sent", {})
+        refusal = caught.value.status, caught.value.code, caught.value.pointer
+        assert refusal == (422, "unknown_event_type", "/event_type")
+        await push.delete_event_type("order.paid")
+        assert (await push.event_types()).data == []
+
+
 async def test_code_without_an_event_loop(service: Service) -> None:
     def work() -> list[str]:
         with PushClient(*service) as push:
