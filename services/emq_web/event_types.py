@@ -19,11 +19,11 @@ router = models.Router(prefix="/v1", tags=["event types"])
 Name = Annotated[str, fastapi.Path(max_length=128, pattern=EVENT_TYPE, description="such as `order.paid`")]
 Settings = Annotated[dict[str, Any], models.body(EventTypeSettings, "EventTypeBody")]
 Changes = Annotated[dict[str, Any], models.patch(EventTypeSettings, "EventTypeChanges")]
-OfAllChanges = Annotated[dict[str, Any], models.patch(CatalogueSettings, "EventTypeSettingsChanges")]
+OfAllChanges = Annotated[dict[str, Any], models.patch(CatalogueSettings, "CatalogueChanges")]
 
 models.answer(answers.EventType, "EventTypeShown", without=("schemas", "example"))
 WHOLE = models.answer(answers.EventType, "EventTypeWhole")
-models.answer(answers.EventTypeSettings, "EventTypeSettings")
+models.answer(answers.CatalogueSettings, "CatalogueSettings")
 
 
 def shown(head: Head) -> answers.EventType:
@@ -35,9 +35,9 @@ def _tagged(found: EventType, response: fastapi.Response) -> answers.EventType:
     return shown(found)
 
 
-def _all(found: OfAll, response: fastapi.Response) -> answers.EventTypeSettings:
+def _all(found: OfAll, response: fastapi.Response) -> answers.CatalogueSettings:
     versions.tag(response, found.changed_us)
-    return answers.EventTypeSettings(**msgspec.structs.asdict(found.settings))
+    return answers.CatalogueSettings(**msgspec.structs.asdict(found.settings))
 
 
 @router.get("/event-types")
@@ -90,7 +90,7 @@ async def delete_event_type(event_type: Name, of: access.Admin, version: version
 
 
 @router.get("/event-type-settings")
-async def get_event_type_settings(of: access.AnyReader, response: fastapi.Response) -> answers.EventTypeSettings:
+async def get_event_type_settings(of: access.AnyReader, response: fastapi.Response) -> answers.CatalogueSettings:
     """Show how strictly messages are checked by the catalogue. The ETag changes with each change of the catalogue."""
     return _all(await of.service.event_types.of_all(), response)
 
@@ -98,6 +98,6 @@ async def get_event_type_settings(of: access.AnyReader, response: fastapi.Respon
 @router.patch("/event-type-settings")
 async def change_event_type_settings(
     body: OfAllChanges, of: access.Admin, response: fastapi.Response, version: versions.Version
-) -> answers.EventTypeSettings:
+) -> answers.CatalogueSettings:
     """Change how strictly messages are checked by the catalogue. Other processes follow within two seconds."""
     return _all(await of.service.event_types.change_all(body, of.actor, version), response)

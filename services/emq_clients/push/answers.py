@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import msgspec
 
 from emq_clients.push.operators import AuditEntry as AuditEntry
+from emq_clients.push.operators import CatalogueSettings as CatalogueSettings
 from emq_clients.push.operators import EventType as EventType
-from emq_clients.push.operators import EventTypeSettings as EventTypeSettings
 from emq_clients.push.operators import Family as Family
 from emq_clients.push.operators import Host as Host
 from emq_clients.push.operators import Hosts as Hosts

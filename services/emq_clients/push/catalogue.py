@@ -60,12 +60,12 @@ def delete_event_type(name: str) -> Request[None]:
     return Request("DELETE", path("event-types", name), type(None))
 
 
-def event_type_settings() -> Request[answers.EventTypeSettings]:
+def event_type_settings() -> Request[answers.CatalogueSettings]:
     """Return how strictly messages are checked."""
-    return Request("GET", path("event-type-settings"), answers.EventTypeSettings)
+    return Request("GET", path("event-type-settings"), answers.CatalogueSettings)
 
 
-def change_event_type_settings(*, check: Literal["off", "known", "strict"]) -> Request[answers.EventTypeSettings]:
-    """Change how strictly messages are checked; see `EventTypeSettings`."""
+def change_event_type_settings(*, check: Literal["off", "known", "strict"]) -> Request[answers.CatalogueSettings]:
+    """Change how strictly messages are checked; see `CatalogueSettings`."""
     content = msgspec.json.encode({"check": check})
-    return Request("PATCH", path("event-type-settings"), answers.EventTypeSettings, content)
+    return Request("PATCH", path("event-type-settings"), answers.CatalogueSettings, content)

@@ -150,7 +150,7 @@ class EventType(msgspec.Struct, frozen=True, kw_only=True):
     example: Any = None
 
 
-class EventTypeSettings(msgspec.Struct, frozen=True):
+class CatalogueSettings(msgspec.Struct, frozen=True):
     """What holds for all event types.
 
     Attributes:
