@@ -25,7 +25,7 @@ EMPTY = Incoming("order.paid", msgspec.Raw(b"{}"))
 async def services(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[tuple[PushService, PushService]]:
     """Two processes' services over one database."""
     is_file = request.param == "sqlite"
-    url = f"sqlite:///{tmp_path}/emq.db" if is_file else request.getfixturevalue("postgres_url")
+    url = f"sqlite:///{tmp_path}/emq.db" if is_file else request.getfixturevalue("fresh_postgres")
     options = settings.Settings(store="memory:", database=url)
     async with App(options=options) as app, App(options=options) as other:
         found = await PushService.open(app), await PushService.open(other)
