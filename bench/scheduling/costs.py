@@ -18,7 +18,7 @@ from bench.support.stage import Stage
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Limit, Pool, Resource, TaskType, Tenant
 from emq_scheduling.pools import rules
-from emq_scheduling.submitting import Submission
+from emq_scheduling.submission import Submission
 from emq_scheduling.tasks import Task
 
 KIND = "call"

@@ -17,7 +17,7 @@ from bench.support.stage import Stage
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Pool
 from emq_scheduling.outcomes import ResourceFailed
-from emq_scheduling.submitting import Submission
+from emq_scheduling.submission import Submission
 from emq_scheduling.tasks import Task
 
 LOAD = 0.5

@@ -22,7 +22,7 @@ from bench.support.figures import percentile
 from bench.support.stage import Stage
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Pool
-from emq_scheduling.submitting import Submission
+from emq_scheduling.submission import Submission
 from emq_scheduling.tasks import Task
 
 FLOOD = 20

@@ -17,7 +17,7 @@ from bench.scheduling.counting import overshoot
 from bench.support.stage import Stage
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
-from emq_scheduling.submitting import Submission
+from emq_scheduling.submission import Submission
 from emq_scheduling.tasks import Task
 
 KIND, NAME = "call", "bench"

@@ -15,7 +15,7 @@ from emq.host import garbage_collection
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Pool
 from emq_scheduling.scheduling import Scheduling
-from emq_scheduling.submitting import Receipt, Submission
+from emq_scheduling.submission import Receipt, Submission
 from emq_scheduling.tasks import Task
 
 PAYLOAD = b"x" * 100

@@ -18,7 +18,7 @@ from emq_scheduling.forecast.prediction import Predictor
 from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeView
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.scheduling import Scheduling
-from emq_scheduling.submitting import Submission
+from emq_scheduling.submission import Submission
 
 CONCURRENT = 1_000
 """Tasks of asyncio that submit one by one at the same time."""

@@ -9,12 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from emq_scheduling.fallbacks import Tries
     from emq_scheduling.hosting.attempts import Run
     from emq_scheduling.model import Calendar, Hours, KeyLimit, Limit, Pool, Resource, TaskType, Tenant
-    from emq_scheduling.outcomes import Overloaded, ResourceFailed
+    from emq_scheduling.outcomes import Overloaded, ResourceFailed, TryNext
     from emq_scheduling.records.records import TaskStatus
     from emq_scheduling.scheduling import Scheduling
-    from emq_scheduling.submitting import Receipt, Submission
+    from emq_scheduling.submission import Receipt, Submission
     from emq_scheduling.tasks import Task
 
 __all__ = [
@@ -34,15 +35,18 @@ __all__ = [
     "TaskStatus",
     "TaskType",
     "Tenant",
+    "Tries",
+    "TryNext",
 ]
 
 _HOMES = {
+    "fallbacks": ("Tries",),
     "hosting.attempts": ("Run",),
     "model": ("Calendar", "Hours", "KeyLimit", "Limit", "Pool", "Resource", "TaskType", "Tenant"),
-    "outcomes": ("Overloaded", "ResourceFailed"),
+    "outcomes": ("Overloaded", "ResourceFailed", "TryNext"),
     "records.records": ("TaskStatus",),
     "scheduling": ("Scheduling",),
-    "submitting": ("Receipt", "Submission"),
+    "submission": ("Receipt", "Submission"),
     "tasks": ("Task",),
 }
 

@@ -33,3 +33,18 @@ class ResourceFailed(Exception):
     def __init__(self, reason: str = "the resource is out of order") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class TryNext(Exception):
+    """Raised by a performer: what the task tries here does not do it, such as a model that refuses the prompt.
+
+    A task with fallbacks goes on to its next one at once, and never comes back to this one. At the end of its list, and
+    without fallbacks, the attempt counts as failed. The resource is in order.
+
+    Args:
+        reason: in words for an operator.
+    """
+
+    def __init__(self, reason: str = "the performer asked for the next fallback") -> None:
+        super().__init__(reason)
+        self.reason = reason

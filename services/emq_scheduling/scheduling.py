@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from emq.runtime import errors
@@ -23,7 +23,8 @@ from emq_scheduling.records.records import Records, TaskStatus
 from emq_scheduling.records.retention import Retention
 from emq_scheduling.records.snapshot import Snapshot
 from emq_scheduling.records.snapshots import Snapshots
-from emq_scheduling.submitting import Receipt, Submission, Submitter
+from emq_scheduling.submission import Receipt, Submission
+from emq_scheduling.submitting import Submitter
 from emq_scheduling.tasks import Task
 
 if TYPE_CHECKING:
@@ -152,6 +153,8 @@ class Scheduling:
         keep: bool = False,
         reply_to: str | None = None,
         keys: dict[str, str] | None = None,
+        tries: Sequence[str] | None = None,
+        patience_s: float | None = None,
     ) -> Receipt:
         """Submit a task; return once it is stored.
 
@@ -165,6 +168,9 @@ class Scheduling:
             keep: let tasks of the key keep to one resource while that has room within a second.
             reply_to: a topic, which exists, to which the result is published, as JSON, before the task is settled.
             keys: values by name, such as {"account": "a7"}, by which the pool's limits by key count the task.
+            tries: types and resources to try one after the other, such as ["large@a", "large@b", "small"], the first of
+                the task's own type (`emq_scheduling.fallbacks`); None for any resource of its type.
+            patience_s: with `tries`, seconds that it waits for room at each of them before it goes on; None for ever.
 
         Raises:
             TaskRefused: the pool cannot do the task, or not in time; `code` and the text say why. Nothing is stored.
@@ -172,7 +178,8 @@ class Scheduling:
             InvalidMessage, InvalidPool: an argument is out of range.
             OutcomeUnknown: it may be stored; submit it again with the same `id`.
         """
-        given = Submission(task_type, payload, tenant, key, id, deadline_s, zone, costs, keep, reply_to, keys)
+        of = (tenant, key, id, deadline_s, zone, costs, keep, reply_to, keys, tries, patience_s)
+        given = Submission(task_type, payload, *of)
         try:
             return await self._submitter(pool).submit_one(given)
         except errors.UnknownPool:

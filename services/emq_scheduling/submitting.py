@@ -20,7 +20,8 @@ from emq.producer.outgoing import Outgoing
 from emq.runtime import errors
 from emq.runtime.inputs import shown
 from emq.storage.durability import Durability
-from emq_scheduling import given, refusals, topics
+from emq_scheduling import fallbacks, given, refusals, topics
+from emq_scheduling.fallbacks import Tries
 from emq_scheduling.forecast.pacing import Unseen
 from emq_scheduling.forecast.prediction import wait_if_raised
 from emq_scheduling.limits import calendars
@@ -30,6 +31,7 @@ from emq_scheduling.pools.catalog import PoolCatalog, Stored
 from emq_scheduling.pools.ceilings import Ceilings
 from emq_scheduling.records.snapshot import LOOK_AHEAD_S, Snapshot
 from emq_scheduling.records.snapshots import Snapshots
+from emq_scheduling.submission import Receipt, Submission
 from emq_scheduling.tasks import Carried, headers_of, topic_of
 
 if TYPE_CHECKING:
@@ -49,35 +51,6 @@ MOST_GOOD = 10_000
 
 MOST_REPLY_TOPICS = 10_000
 """Most topics for results that a process remembers; then it forgets all."""
-
-
-class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """The receipt that `submit` returns.
-
-    Attributes:
-        id: of the task, for `status` and `cancel`.
-        wait_s: predicted seconds until it starts; infinity for over a day, as while all its resources are paused; None
-            while no host schedules the pool.
-    """
-
-    id: str
-    wait_s: float | None = None
-
-
-class Submission(msgspec.Struct, frozen=True, gc=False):
-    """One task to submit; fields as for `Scheduling.submit`."""
-
-    type: str
-    payload: bytes | str
-    tenant: str = ""
-    key: str | None = None
-    id: str | None = None
-    deadline_s: float | None = None
-    zone: str | None = None
-    costs: Costs | None = None
-    keep: bool = False
-    reply_to: str | None = None
-    keys: dict[str, str] | None = None
 
 
 class Submitter:
@@ -119,9 +92,14 @@ class Submitter:
         now = self._app.clock.now()
         for each in submissions:
             try:
-                wait_s = self._admit(pool, each, now)
-                outgoing.append(self._outgoing(pool, each, now))
-                self._unseen.add(each.type, each.costs)
+                tries = None
+                if each.tries is not None or each.patience_s is not None:
+                    given.check_texts(each.type, each.tenant)
+                    tries = fallbacks.check(pool, each.type, each.tries, each.patience_s)
+                wait_s = self._admit(pool, each, now) if tries is None else self._admit_one_of(pool, each, tries, now)
+                outgoing.append(self._outgoing(pool, each, now, tries))
+                if tries is None or self._unseen.is_able(each.type):
+                    self._unseen.add(each.type, each.costs)
             except (errors.TaskRefused, errors.InvalidMessage, errors.InvalidPool) as exc:
                 outcomes.append(exc)
             else:
@@ -200,8 +178,38 @@ class Submitter:
 
     # ---------------------------------------------------------------------------------------------------- one task
 
-    def _admit(self, pool: Pool, each: Submission, now: float) -> float | None:
-        """Return the predicted wait; raise `TaskRefused` if the pool does not take the task."""
+    def _admit_one_of(self, pool: Pool, each: Submission, tries: Tries, now: float) -> float | None:
+        """Return the predicted wait of a task with fallbacks: the least of all; raise if none of them takes it.
+
+        Nobody knows whether a performer will send it on. So one is reached once the task has waited for its patience at
+        all before it that may start it, and never without a patience.
+        """
+        own = pool.types[each.type].longest_wait_s if each.deadline_s is None else each.deadline_s
+        within_s, patience_s = (
+            math.inf if own is None else own,
+            math.inf if tries.patience_s is None else tries.patience_s,
+        )
+        waits, refusal, reached_s = list[float | None](), None, 0.0
+        for kind in tries.types:
+            try:
+                wait_s = self._admit(pool, msgspec.structs.replace(each, type=kind), now, within_s - reached_s)
+            except errors.TaskRefused as exc:
+                wait_s, refusal = exc.wait_s if exc.code == "deadline" else math.inf, refusal or exc
+            else:
+                waits.append(None if wait_s is None else reached_s + wait_s)
+            if wait_s is None or not math.isinf(wait_s):
+                reached_s += patience_s
+        if not waits:
+            assert refusal is not None, "each one was refused"
+            raise refusal
+        return None if None in waits else min(each for each in waits if each is not None)
+
+    def _admit(self, pool: Pool, each: Submission, now: float, within_s: float | None = None) -> float | None:
+        """Return the predicted wait; raise `TaskRefused` if the pool does not take the task.
+
+        Args:
+            within_s: its deadline instead of its own or its type's; infinity for none.
+        """
         if not (isinstance(each.type, str) and isinstance(each.tenant, str) and (each.type, each.tenant) in self._good):
             given.check_texts(each.type, each.tenant)
             if len(self._good) >= MOST_GOOD:
@@ -232,6 +240,7 @@ class Submitter:
             if kind.ttl_s is not None and opens_s > kind.ttl_s:
                 raise refusals.too_short_lived(self.name, each.type, opens_s, kind.ttl_s)
         allowed_s = kind.longest_wait_s if each.deadline_s is None else each.deadline_s
+        allowed_s = allowed_s if within_s is None else within_s
         if allowed_s is not None:
             latest_s = allowed_s - self._duration(kind, each.type)
             if wait_s is not None and wait_s > latest_s >= opens_s and kind.near_priority is not None:
@@ -293,7 +302,7 @@ class Submitter:
         if (over := self._ceilings.above(each.type, costs, each.tenant, each.keys)) is not None:
             raise refusals.above_limit(self.name, each.type, over)
 
-    def _outgoing(self, pool: Pool, each: Submission, now: float) -> Outgoing:
+    def _outgoing(self, pool: Pool, each: Submission, now: float, tries: Tries | None) -> Outgoing:
         carried: dict[str, str] | None = None
         if (
             each.deadline_s is not None
@@ -302,6 +311,7 @@ class Submitter:
             or each.keep
             or each.reply_to
             or each.keys
+            or tries is not None
         ):
             if each.reply_to:
                 given.check_reply_to(each.reply_to)
@@ -312,12 +322,14 @@ class Submitter:
                 Carried(
                     *(deadline, each.zone or None, each.costs, bool(each.keep), each.reply_to or None),
                     each.keys or None,
+                    tries,
                 )
             )
         at = None
         kind = pool.types[each.type]
         if kind.hours:
-            allowed = calendars.allowed_at(kind.hours, each.zone or pool.zone, now)
+            kinds = [kind] if tries is None else [pool.types[name] for name in tries.types]
+            allowed = min(calendars.allowed_at(every.hours, each.zone or pool.zone, now) for every in kinds)
             at = allowed if allowed > now else None
         topic = topic_of(self.name, each.type, each.tenant)
         return Outgoing(topic, each.payload, each.id, key=each.key, headers=carried, at=at)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from emq.storage.message import Message
+from emq_scheduling.fallbacks import Tries
 from emq_scheduling.model import Costs
 
 HEADER = "emq-task"
@@ -24,6 +27,7 @@ class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
     keep: bool = False
     reply_to: str | None = None
     keys: dict[str, str] | None = None
+    tries: Tries | None = None
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -31,7 +35,8 @@ class Task(msgspec.Struct, frozen=True):
 
     Attributes:
         id: unique, also over attempts; a performer recognises repeats by it.
-        pool, type, tenant: names; `tenant` is empty for a task of none.
+        pool, type, tenant: names; `tenant` is empty for a task of none. A task with fallbacks has the type as which it
+            runs now.
         key: tasks of one type, tenant and key run one at a time, in order; None for a task without a key.
         payload: as submitted.
         attempt: 1 for the first attempt.
@@ -42,6 +47,7 @@ class Task(msgspec.Struct, frozen=True):
         keep: tasks of its key keep to one resource while that has room soon.
         reply_to: the topic to which its result is published; None for none.
         keys: values by name, by which limits by key count it; None for none.
+        tries: its fallbacks, and where it stands among them; None for none.
     """
 
     id: str
@@ -58,6 +64,12 @@ class Task(msgspec.Struct, frozen=True):
     keep: bool = False
     reply_to: str | None = None
     keys: dict[str, str] | None = None
+    tries: Tries | None = None
+
+    @property
+    def own_type(self) -> str:
+        """The type as which it was submitted."""
+        return self.type if self.tries is None else self.tries.own_type
 
 
 def topic_of(pool: str, task_type: str, tenant: str) -> str:
@@ -68,6 +80,19 @@ def topic_of(pool: str, task_type: str, tenant: str) -> str:
 def headers_of(carried: Carried) -> dict[str, str] | None:
     """Return the headers of a message; None if nothing is to be carried."""
     return None if carried == _NOTHING else {HEADER: _encode(carried).decode()}
+
+
+def with_tries(headers: Mapping[str, str] | None, tries: Tries) -> dict[str, str]:
+    """Return the headers of a message with these fallbacks instead of its own."""
+    headers = dict(headers or {})
+    return {**headers, HEADER: _encode(msgspec.structs.replace(_decode(headers[HEADER]), tries=tries)).decode()}
+
+
+def standing(task: Task, place: int) -> Task:
+    """Return a task as it stands at an entry of its fallbacks."""
+    assert task.tries is not None
+    tries = msgspec.structs.replace(task.tries.to(place, task.attempt - 1), least=task.tries.at)
+    return msgspec.structs.replace(task, type=tries.type(place), tries=tries)
 
 
 def task_of(message: Message, longest_wait_s: float | None) -> Task:
@@ -101,6 +126,7 @@ def task_of(message: Message, longest_wait_s: float | None) -> Task:
         carried.keep,
         carried.reply_to,
         carried.keys,
+        carried.tries,
     )
 
 

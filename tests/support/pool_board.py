@@ -15,7 +15,7 @@ from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Pool
 from emq_scheduling.outcomes import ResourceFailed
 from emq_scheduling.scheduling import Scheduling
-from emq_scheduling.submitting import Submission
+from emq_scheduling.submission import Submission
 from emq_scheduling.tasks import Task
 from emq_web import serving
 from emq_web.scheduling import schemas

@@ -165,7 +165,9 @@ class Matching:
         kind = self._kind(waiting)
         waiting.level = kind.priority
         waiting.size = None if waiting.costs is None else size_of(waiting.costs, kind)
-        if waiting.task.keep and waiting.task.key is not None:
+        if waiting.task.tries is not None and (only := waiting.task.tries.resource) is not None:
+            waiting.keeps_to = only
+        elif waiting.task.keep and waiting.task.key is not None:
             waiting.keeps_to = self._of_key(waiting.task.type, waiting.task.key)
             if waiting.keeps_to is not None:
                 self._count += 1
@@ -186,6 +188,10 @@ class Matching:
         self.lineups.freed(charge.resource, is_refund)
         for account in charge.keyed:
             self.bays.look(account.id, now)
+
+    def able(self, kind: str) -> list[str]:
+        """Return the names of the resources that take a type."""
+        return self._seats.able(kind)
 
     def look_again(self, now: float) -> None:
         """Look again where nothing happened for long: call this about once a second."""

@@ -22,7 +22,8 @@ class Waiting:
         task: the task.
         costs: its own costs, which go before those of its type; None for none.
         level: the priority at which it competes now.
-        keeps_to: the resource to which it keeps for a while, because of its key; None for any.
+        keeps_to: the resource to which it keeps: for a while because of its key, or because a fallback names it; None
+            for any.
         size: of its own costs, see `size_of`; None without such.
         deadline: seconds since the epoch; None for none.
         is_near: the deadline is near.

@@ -52,6 +52,7 @@ tasks = _table(
     sa.Column("result", sa.LargeBinary, nullable=False, comment="its beginning"),
     sa.Column("host", sa.Text, nullable=False),
     sa.Column("keys", sa.Text, nullable=False, comment="JSON: by name, for limits by key; empty for none"),
+    sa.Column("as_type", sa.Text, nullable=False, comment="as which a task with fallbacks ran; empty for its own"),
     sa.Index("emq_scheduling_tasks_task", "environment", "pool", "task"),
 )
 

@@ -15,8 +15,8 @@ from emq.runtime import errors
 from emq.runtime.clock import Clock
 from emq.runtime.inputs import shown
 from emq_scheduling.limits.accounts import Charge
-from emq_scheduling.model import Costs, Period
-from emq_scheduling.outcomes import Overloaded, ResourceFailed
+from emq_scheduling.model import Costs, Period, TaskType
+from emq_scheduling.outcomes import Overloaded, ResourceFailed, TryNext
 from emq_scheduling.records.ends import LOST, End, us
 from emq_scheduling.tasks import NOT_NOW, Task
 
@@ -84,7 +84,8 @@ def record_of(task: Task, outcome: str, version: int, *, placement: Placement | 
     return End(
         pool=task.pool,
         task=task.id,
-        type=task.type,
+        type=task.own_type,
+        as_type="" if task.tries is None or task.type == task.own_type else task.type,
         tenant=task.tenant,
         key=task.key or "",
         submitted_us=task.submitted_us,
@@ -205,11 +206,21 @@ def outcome_of(failure: BaseException | None, attempt: int, max_attempts: int | 
     return "dead" if is_last else "failed", describe(failure)
 
 
+def most_attempts(task: Task, kind: TaskType | None) -> int | None:
+    """Return the number of the attempt after which a task ends where it stands.
+
+    None if it goes on instead, or if nobody knows its type.
+    """
+    if kind is None or task.tries is None:
+        return None if kind is None else kind.max_attempts
+    return task.tries.most_attempts(kind.max_attempts)
+
+
 def describe(failure: BaseException | None) -> str:
     """Return one line that says what failed."""
     if isinstance(failure, TimeoutError) and not str(failure):
         return "it took longer than its type's timeout_s"
-    if isinstance(failure, errors.Retry | errors.Reject | Overloaded | ResourceFailed):
+    if isinstance(failure, errors.Retry | errors.Reject | Overloaded | ResourceFailed | TryNext):
         return str(failure.reason)
     try:
         return f"{type(failure).__name__}: {failure}"[:500]
@@ -217,14 +228,15 @@ def describe(failure: BaseException | None) -> str:
         return f"{type(failure).__name__}, which cannot tell its text"
 
 
-def told_by(failure: BaseException, *, may_be_stopped: bool, adapts: bool) -> BaseException:
+def told_by(failure: BaseException, *, may_be_stopped: bool, moves: bool) -> BaseException:
     """Return a performer's error; as a failed attempt, unless the host stops it or Python is interrupted.
 
     Args:
         may_be_stopped: the host may have cancelled the performer; otherwise this has cancelled itself or its task.
-        adapts: the resource gets less after a complaint. If not, nothing keeps the task from it, so the attempt counts.
+        moves: a complaint moves the task elsewhere, since the resource gets less then, or the task has a fallback. If
+            not, nothing keeps the task from it, so the attempt counts.
     """
-    if isinstance(failure, Overloaded | ResourceFailed) and not adapts:
+    if isinstance(failure, Overloaded | ResourceFailed) and not moves:
         return errors.Retry(failure.reason, after_s=getattr(failure, "after_s", None), at_least=True)
     if isinstance(failure, Exception | KeyboardInterrupt):
         return failure

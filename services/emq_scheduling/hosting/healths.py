@@ -11,7 +11,7 @@ from emq_scheduling.choice.matching import Matching
 from emq_scheduling.hosting.attempts import Placement, Stopped, describe
 from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.model import Pool
-from emq_scheduling.outcomes import Overloaded, ResourceFailed
+from emq_scheduling.outcomes import Overloaded, ResourceFailed, TryNext
 
 
 class Healths:
@@ -56,7 +56,7 @@ class Healths:
         health = self.known.get(name)
         if health is None:
             health = self.known[name] = Health()
-        if failure is None or isinstance(failure, errors.Reject):
+        if failure is None or isinstance(failure, errors.Reject | TryNext):
             health.succeeded(placement.at, now, kind)
         elif isinstance(failure, Overloaded):
             health.too_much(placement.at, now, failure.reason, failure.after_s)

@@ -48,7 +48,9 @@ class _Cell:
 
 
 class Measured:
-    """Attributes:
+    """What tasks do. One with fallbacks counts as of its own type, but takes the time of the type as which it runs.
+
+    Attributes:
     durations: seconds that tasks take, by type, of late.
     outcomes: attempts that ended, by (type, outcome); since the beginning.
     done, failed: attempts by resource.
@@ -67,26 +69,27 @@ class Measured:
 
     def started(self, task: Task, resource: str, now: float) -> None:
         """Note a start; `now` in seconds since the epoch."""
-        wait_s = max(0.0, now - task.submitted_us / 1e6)
-        cells = self._cells.setdefault(task.type, deque())
+        wait_s, own_type = max(0.0, now - task.submitted_us / 1e6), task.own_type
+        cells = self._cells.setdefault(own_type, deque())
         at = int(now) // CELL_S
         if not cells or cells[-1].at < at:
             cells.append(_Cell(at))
             while cells[0].at < at - WAITS_S / CELL_S:
                 cells.popleft()
         cells[-1].add(wait_s, task.deadline is not None and now > task.deadline)
-        self.running[task.type] += 1
-        self._left[task.type] += task.attempt == 1
+        self.running[own_type] += 1
+        self._left[own_type] += task.attempt == 1
         starts = self._starts.setdefault(resource, deque(maxlen=STARTED_S + 2))
         if starts and starts[-1][0] == int(now):
             starts[-1] = (int(now), starts[-1][1] + 1)
         else:
             starts.append((int(now), 1))
 
-    def ended(self, task_type: str, resource: str, took_s: float, outcome: str) -> None:
+    def ended(self, task: Task, resource: str, took_s: float, outcome: str) -> None:
         """Note an attempt that ended after `took_s` seconds; `outcome` as `attempts.Ended` has it."""
-        self.running[task_type] -= 1
-        self.outcomes[task_type, outcome] += 1
+        task_type, own_type = task.type, task.own_type
+        self.running[own_type] -= 1
+        self.outcomes[own_type, outcome] += 1
         if outcome == "done":
             self.done[resource] += 1
             before = self.durations.get(task_type, took_s)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from emq.runtime import errors
 from emq.storage.message import Message
-from emq.topics.model import Topic
-from emq_scheduling import given, topics
+from emq_scheduling import fallbacks, given, topics
+from emq_scheduling.hosting import trying
 from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe, encoded, record_of
+from emq_scheduling.hosting.backlog import Backlog
 from emq_scheduling.hosting.fast_tenants import FastTenants
 from emq_scheduling.hosting.replies import Replies, Unstarted
 from emq_scheduling.hosting.scheduler import Scheduler
@@ -24,7 +25,7 @@ from emq_scheduling.records.cancels import CancelReader, Cancels
 from emq_scheduling.records.ends import CANCELLED, DEAD, DONE, EXPIRED, RUNNING, End, EndLog, us
 from emq_scheduling.records.records import Records
 from emq_scheduling.records.snapshots import Snapshots
-from emq_scheduling.tasks import Task, task_of
+from emq_scheduling.tasks import Task, task_of, with_tries
 
 if TYPE_CHECKING:
     from emq.app import App
@@ -36,9 +37,6 @@ TICK_S = 1.0
 
 WATCH_S = 0.1
 """Seconds between looks whether this host owns the pool."""
-
-COUNT_PART = 0.05
-"""The part of the time that counting the backlog may take; it is counted less often if it takes long."""
 
 PREPARE_S = 2.0
 """Seconds between looks for a pool that does not exist yet."""
@@ -98,9 +96,7 @@ class PoolHost:
         self._snapshots = Snapshots(app.database, environment)
         self._usage = UsageTable(app.database, environment)
         self._keeper: UsageKeeper | None = None
-        self._backlog: dict[str, int] = {}
-        self._counted_at = -math.inf
-        self._count_every_s = TICK_S
+        self._backlog = Backlog(app, self._root)
         self._running: dict[str, End] = {}
 
     # --------------------------------------------------------------------------------------------------------- tasks
@@ -119,22 +115,30 @@ class PoolHost:
         try:
             task = task_of(message, None if known is None else known.longest_wait_s)
             given.check_carried(task.keys or {}, task.costs or {})
+            if task.tries is not None:
+                fallbacks.check_carried(task.tries, kind)
         except (ValueError, errors.InvalidMessage) as exc:
             raise errors.Reject(f"its header is not that of a task: {exc}") from None
-        performer = self._performer(kind)
+        performer, returned = self._performer(kind), message.attempt - task.attempt
         if performer is None:
             raise errors.GiveBack(f"no performer of this host does tasks of type {kind!r}", pause_s=5.0)
         await self._ends.room()
         try:
             await self._look_for_cancel(task)
-            result = await scheduler.perform(task, performer, message.attempt - task.attempt)
+            if task.tries is None:
+                result = await scheduler.perform(task, performer, returned)
+            else:
+                result = await trying.perform(task, self._performer, scheduler, self._app.clock, returned)
         except Dropped as exc:
             await self._dropped(task, exc, scheduler)
         except errors.GiveBack:
             raise
-        except NotNow as exc:
+        except (NotNow, trying.Again) as exc:
             if known is not None and message.attempt >= known.max_attempts + topics.WAITS_FOR_HOURS:
                 await self._dropped(task, Dropped(DEAD, exc.reason), scheduler)
+            if isinstance(exc, trying.Again):
+                message.headers = with_tries(message.headers, exc.tries)
+                errors.tell_attempt(exc, task.attempt)
             raise
         except Exception as exc:
             told = exc
@@ -297,7 +301,7 @@ class PoolHost:
         self._keeper = keeper
         self.scheduler, self._epoch, self._adapted = scheduler, epoch, None
         self._viewer = Viewer(scheduler, self._app.host_name(), self._app.clock.now())
-        self._fast = FastTenants(self._app, self._topics())
+        self._fast = FastTenants(self._app, self._backlog.topics())
         self._running.clear()
         log.info("pool %r is scheduled on this host", self.name)
 
@@ -352,9 +356,9 @@ class PoolHost:
             scheduler.cancel(asked)
         scheduler.sweep()
         self._record_long(scheduler)
-        await self._count()
+        backlog = await self._backlog.look()
         assert self._viewer is not None
-        await self._snapshots.save(self._viewer.look(self._backlog, self._app.clock.now()))
+        await self._snapshots.save(self._viewer.look(backlog, self._app.clock.now()))
         wanted = (scheduler.version, dict(self._viewer.gains))
         if self._adapted != wanted:  # last, since a topic that cannot follow must not hold up the rest
             await topics.adapt_all(self._app, scheduler.pool, wanted[1])
@@ -368,27 +372,6 @@ class PoolHost:
         self._is_missing = True
         await self._let_go()
         await self._snapshots.drop(self.name)  # one may have been saved since
-
-    def _topics(self) -> list[Topic]:
-        """Return the topics of the pool that are awake: others hold no tasks."""
-        host = self._app.host
-        known = {} if host is None else host.ownership.topics
-        return [topic for topic in known.values() if topic.options.budget == self._root]
-
-    async def _count(self) -> None:
-        """Count the tasks of each topic that are not done, less often if that takes long."""
-        began = time.monotonic()
-        if began < self._counted_at + self._count_every_s:
-            return
-        known = self._topics()
-        counts = dict.fromkeys((topic.name for topic in known), 0)
-        for lag in await self._app.admin.lag(known):
-            counts[lag.topic] += lag.unfinished
-        for slots in await self._app.admin.slot_lag(known):
-            counts[slots.topic] += slots.delayed
-        self._backlog = counts
-        self._counted_at = time.monotonic()
-        self._count_every_s = max(TICK_S, (self._counted_at - began) / COUNT_PART)
 
     def _record_long(self, scheduler: Scheduler) -> None:
         """Record attempts that have run for a while as running, so that their status can be seen."""

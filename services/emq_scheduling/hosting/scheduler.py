@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
@@ -23,6 +22,7 @@ from emq.runtime.clock import Clock
 from emq_scheduling.choice.keeping import Keeping
 from emq_scheduling.choice.matching import Matching, Start
 from emq_scheduling.choice.waiting import Waiting
+from emq_scheduling.hosting.alarm import Alarm
 from emq_scheduling.hosting.attempts import (
     Dropped,
     Ended,
@@ -33,16 +33,18 @@ from emq_scheduling.hosting.attempts import (
     Run,
     Running,
     Stopped,
+    most_attempts,
     outcome_of,
     told_by,
 )
 from emq_scheduling.hosting.estimates import Estimates
 from emq_scheduling.hosting.healths import Healths
 from emq_scheduling.hosting.measured import Measured
+from emq_scheduling.hosting.shut import Passed, Shut
 from emq_scheduling.limits import calendars
 from emq_scheduling.limits.accounts import Accounts, Charge
 from emq_scheduling.model import Pool
-from emq_scheduling.outcomes import Overloaded, ResourceFailed
+from emq_scheduling.outcomes import Overloaded, ResourceFailed, TryNext
 from emq_scheduling.pools.ceilings import Ceilings
 from emq_scheduling.records.cancels import Asked, Remembered, is_concerned
 from emq_scheduling.tasks import Task
@@ -54,9 +56,6 @@ AT_ONCE = 32
 
 LOOK_S = 0.05
 """Seconds between looks whether the host still owns the pool, while tasks wait."""
-
-EARLY_S = 0.0005
-"""The event loop's timers may be early by about this, in seconds."""
 
 MOVES = 20
 """Resources that send a task away before it is tried again later; it is also, when one has sent it away twice."""
@@ -115,42 +114,52 @@ class Scheduler:
         self._waiting: dict[Waiting, None] = {}  # two tasks may have the same id
         self._runs: dict[Charge, Running] = {}  # in the order of their starts
         self._ceilings = Ceilings(pool)
+        self.shut = Shut(pool, self.matching, self.accounts, self.running, clock)
         self._clock = clock
         self._owns = owns
         self._holds = holds
         self._held_at = now
         self._on_ended = on_ended
         self._is_due = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = math.inf
+        self._alarm = Alarm(self._match)
         self._look: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     # ------------------------------------------------------------------------------------------------- what hosts call
 
-    async def perform(self, task: Task, performer: Performer, returned: int = 0) -> object:
+    async def perform(
+        self, task: Task, performer: Performer, returned: int = 0, patience_s: float | None = None
+    ) -> object:
         """Wait for a resource, run the task on it, and return the performer's result.
 
         Args:
             returned: how often the task has come back without an attempt that counts.
+            patience_s: most seconds that it waits for room at a fallback before it goes on; None for ever.
 
         Raises:
             GiveBack: the host lets go of the pool; another one will deliver the task.
             Dropped: the task was cancelled or has expired, and did not start.
             NotNow: no resource takes it for a while.
+            Passed: it goes on to another fallback for now, and has not run here.
+            TryNext: it goes on to the next fallback for good.
             Exception: of the performer, when the attempt failed.
         """
         self._check(task, self._clock.now())
         tried: set[str] = set()
+        may_go_on = task.tries is not None and not task.tries.is_last
         while len(tried) < MOVES:
-            placement = await self._placed(task)
+            placement = await self._placed(task, patience_s)
             try:
                 return await self._run(task, placement, performer)
             except (Overloaded, ResourceFailed) as exc:
                 log.debug("task %s leaves resource %s: %s", task.id, placement.resource, exc)
-            if placement.resource in tried:
-                break
+                reason = exc.reason
+            is_again = placement.resource in tried
             tried.add(placement.resource)
+            if may_go_on and (is_again or len(tried) == MOVES or not self.shut.has_more(task, tried)):
+                raise TryNext(reason)
+            if is_again:
+                break
         names = ", ".join(sorted(tried)[:4])
         raise NotNow(f"overloaded or out of order: {names}", min(MOST_MOVED_S, MOVED_S * 2.0 ** min(returned, 10)))
 
@@ -163,6 +172,7 @@ class Scheduler:
         self.matching.follow(pool)
         self.estimates.follow(pool)
         self._ceilings = Ceilings(pool)
+        self.shut.follow(pool)
         self.healths.follow(pool, now)
         self.soon()
 
@@ -178,9 +188,12 @@ class Scheduler:
         now = self._clock.now()
         for waiting in self._waiting:
             kind = self.pool.types.get(waiting.task.type)
-            if kind is None or kind.ttl_s is not None or kind.hours or waiting.costs is not None:
+            tries = waiting.task.tries
+            if kind is None or kind.ttl_s is not None or kind.hours or waiting.costs is not None or tries is not None:
                 try:
                     self._check(waiting.task, now)
+                    if tries is not None and self.shut.passes(waiting.task):
+                        raise Passed
                 except Exception as exc:  # also one that nobody expects: the sweep goes on with the others
                     self._drop(waiting, exc)
         self.healths.look(now)
@@ -201,8 +214,7 @@ class Scheduler:
     def close(self) -> None:
         """Give all waiting tasks back, and start nothing more."""
         self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         self._give_back()
 
     def stop(self) -> None:
@@ -223,17 +235,20 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------------------------- one task
 
-    async def _placed(self, task: Task) -> Placement:
+    async def _placed(self, task: Task, patience_s: float | None) -> Placement:
         """Wait in the window until the task starts.
 
         Raises:
-            GiveBack, Dropped: it does not start here.
+            GiveBack, Dropped, Passed: it does not start here.
         """
         now = self._clock.now()
         self._check(task, now)
         future: asyncio.Future[Placement] = asyncio.get_running_loop().create_future()
         waiting = Waiting(task, 0, future)
         self._waiting[waiting] = None
+        timer = None
+        if patience_s is not None:
+            timer = asyncio.get_running_loop().call_later(patience_s, self._drop, waiting, Passed(is_impatient=True))
         try:
             self.matching.add(waiting, now)
             self.soon()
@@ -244,6 +259,8 @@ class Scheduler:
                 self._undo(future.result())  # it was cancelled in the moment in which it started
             raise
         finally:
+            if timer is not None:
+                timer.cancel()
             del self._waiting[waiting]
             self.matching.remove(waiting)
 
@@ -256,8 +273,9 @@ class Scheduler:
         kind = self.pool.types.get(task.type)
         if kind is None:
             raise errors.GiveBack(f"pool {self.pool.name!r} has no task type {task.type!r} now", pause_s=NO_TYPE_S)
-        if kind.ttl_s is not None and now > task.submitted_us / 1e6 + kind.ttl_s:
-            raise Dropped("expired", f"expired: it waited longer than its type's ttl_s {kind.ttl_s:g}")
+        own = kind if task.tries is None else self.pool.types.get(task.own_type, kind)
+        if own.ttl_s is not None and now > task.submitted_us / 1e6 + own.ttl_s:
+            raise Dropped("expired", f"expired: it waited longer than its type's ttl_s {own.ttl_s:g}")
         if kind.hours and (at := calendars.allowed_at(kind.hours, task.zone or self.pool.zone, now)) > now:
             raise NotNow("the hours of its type are over", at - now)
         if task.costs is not None and self._ceilings.above(task.type, task.costs, task.tenant, task.keys):
@@ -282,7 +300,8 @@ class Scheduler:
         except BaseException as exc:
             is_stopped = running.is_cancelled and isinstance(exc, TimeoutError)
             failure = Stopped("the host lets go of the pool", pause_s=AGAIN_S) if is_stopped else exc
-            failure = told_by(failure, may_be_stopped=not self._owns(), adapts=resource is None or resource.adapts)
+            moves = resource is None or resource.adapts or not (task.tries is None or task.tries.is_last)
+            failure = told_by(failure, may_be_stopped=not self._owns(), moves=moves)
         now = at = self._clock.now()
         if not self._holds() and not isinstance(failure, asyncio.CancelledError):
             failure, result = Lost("the host has lost the pool", pause_s=AGAIN_S), None
@@ -291,8 +310,8 @@ class Scheduler:
         del self._runs[placement.charge]
         actual = dict(run.actual)  # further reports of the performer come too late
         placement.charge.end(now, actual)
-        outcome, error = outcome_of(failure, task.attempt, None if kind is None else kind.max_attempts)
-        self.measured.ended(task.type, placement.resource, now - placement.at, outcome)
+        outcome, error = outcome_of(failure, task.attempt, most_attempts(task, kind))
+        self.measured.ended(task, placement.resource, now - placement.at, outcome)
         if actual and outcome == "done":
             self.estimates.ended(task.type, placement.resource, task.costs, actual)
         self.healths.note(task.type, placement, failure, now)
@@ -330,7 +349,7 @@ class Scheduler:
         if len(starts) >= AT_ONCE:
             self.soon()
         else:
-            self._sleep_until(self.matching.next_at(now), now)
+            self._alarm.set(self.matching.next_at(now), now)
 
     def _started(self, start: Start, now: float) -> None:
         task = start.waiting.task
@@ -350,20 +369,6 @@ class Scheduler:
         self.estimates.started(task.type, task.costs, start.costs)
         self._look_again()
         future.set_result(placement)
-
-    def _sleep_until(self, at: float, now: float) -> None:
-        if at == self._timer_at and self._timer is not None and not self._timer.cancelled():
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._timer_at = at
-        if at < math.inf:
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now) + EARLY_S, self._wake)
-
-    def _wake(self) -> None:
-        self._timer, self._timer_at = None, math.inf
-        self._match()
 
     def _look_again(self) -> None:
         """Look from time to time whether the host still owns the pool, as long as tasks wait or run."""

@@ -51,6 +51,7 @@ MOST = 50_000
 COLUMNS = (
     *("environment", "pool", "started_us", "task", "type", "tenant", "resource", "key", "submitted_us"),
     *("deadline_us", "ended_us", "outcome", "attempt", "version", "costs", "actual", "error", "result", "host", "keys"),
+    "as_type",
 )
 _LATER = ("ended_us", "outcome", "actual", "error", "result")
 _SAVE = """INSERT INTO emq_scheduling_tasks ({}) VALUES ({})
@@ -75,6 +76,7 @@ class End(msgspec.Struct, gc=False):
         result: the first `RESULT_BYTES` of the task's result.
         deadline_us: 0 for none.
         keys: by name, by which limits by key count it; None for none.
+        as_type: the type as which a task with fallbacks ran; empty for its own.
     """
 
     pool: str
@@ -95,6 +97,7 @@ class End(msgspec.Struct, gc=False):
     result: bytes = b""
     deadline_us: int = 0
     keys: Mapping[str, str] | None = None
+    as_type: str = ""
 
 
 def us(now: float) -> int:
@@ -176,6 +179,7 @@ class EndLog(BatchWriter[End]):
             *(end.version, encoded.of(end.costs), "" if end.actual is None else encoded.of(end.actual)),
             *(_clean(end.error[:ERROR_CHARS]), end.result[:RESULT_BYTES], host),
             msgspec.json.encode(end.keys).decode() if end.keys else "",
+            end.as_type,
         )
 
 

@@ -260,7 +260,7 @@ def _owner(name: str, limit: KeyLimit) -> str:
 def _by_key(pool: Pool, row: Attempt) -> Iterable[_Charged]:
     """Yield the limits by key that count an attempt, with the amount of its key."""
     for name, limit in pool.limits.items():
-        if limit.counts_type(row.type):
+        if limit.counts_type(row.ran_as):
             whose = limit.key_of(row.tenant, row.keys)
             amount = limit.amount_of(whose)
             yield _Charged(_owner(name, limit), limit.limit(name, amount), amount, whose)

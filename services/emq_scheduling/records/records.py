@@ -28,6 +28,7 @@ class Attempt(msgspec.Struct, frozen=True):
         ended_us: 0 while it runs.
         actual: units really used; None if as charged.
         keys: by name, by which limits by key count it; None for none.
+        as_type: the type as which a task with fallbacks ran, whose costs and limits counted; empty for its own.
     """
 
     task: str
@@ -48,6 +49,12 @@ class Attempt(msgspec.Struct, frozen=True):
     result: bytes
     host: str
     keys: Mapping[str, str] | None = None
+    as_type: str = ""
+
+    @property
+    def ran_as(self) -> str:
+        """The type whose limits by key counted it."""
+        return self.as_type or self.type
 
     @property
     def wait_s(self) -> float:
@@ -195,7 +202,7 @@ def _attempts(connection: sa.Connection, query: sa.Select[tuple[object, ...]]) -
         Attempt(
             *(r.task, r.type, r.tenant, r.resource, r.key, r.submitted_us, r.deadline_us, r.started_us, r.ended_us),
             *(r.outcome, r.attempt, r.version, costs(r.costs), costs(r.actual) if r.actual else None, r.error),
-            *(bytes(r.result), r.host, _keys(text) if (text := r._mapping["keys"]) else None),
+            *(bytes(r.result), r.host, _keys(text) if (text := r._mapping["keys"]) else None, r.as_type),
         )
         for r in connection.execute(query)
     ]

@@ -26,7 +26,8 @@ from emq_scheduling.records.cancels import Cancels
 from emq_scheduling.records.records import Records, TaskStatus
 from emq_scheduling.records.snapshot import PoolState, Snapshot
 from emq_scheduling.records.snapshots import Snapshots
-from emq_scheduling.submitting import Receipt, Submission, Submitter
+from emq_scheduling.submission import Receipt, Submission
+from emq_scheduling.submitting import Submitter
 from emq_web.problems import Problem
 
 TRIES = 20

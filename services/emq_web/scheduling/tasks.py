@@ -21,7 +21,7 @@ from emq_scheduling import given
 from emq_scheduling.pools import values
 from emq_scheduling.records import ends
 from emq_scheduling.records.records import Attempt, TaskStatus
-from emq_scheduling.submitting import Receipt, Submission
+from emq_scheduling.submission import Receipt, Submission
 from emq_web import forms, models, parameters, problems
 from emq_web.one_or_many import OneOrMany
 from emq_web.scheduling import access, schemas

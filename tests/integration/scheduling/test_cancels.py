@@ -17,7 +17,7 @@ from emq_scheduling.hosting import pool_host
 from emq_scheduling.records import cancels as cancels_module
 from emq_scheduling.records.cancels import MOST, OVERLAP_US, CancelReader, Cancels
 from emq_scheduling.records.records import Records
-from emq_scheduling.submitting import Receipt
+from emq_scheduling.submission import Receipt
 from support.waiting import until
 
 NOW_US = 1_700_000_000_000_000

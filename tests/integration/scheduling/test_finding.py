@@ -15,7 +15,7 @@ from emq_scheduling import administering, finding
 from emq_scheduling.model import Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.records.ends import End, EndLog
 from emq_scheduling.scheduling import Scheduling
-from emq_scheduling.submitting import Receipt, Submission
+from emq_scheduling.submission import Receipt, Submission
 
 
 def closed_now() -> Hours:

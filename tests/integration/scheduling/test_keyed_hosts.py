@@ -15,7 +15,7 @@ import emq
 from emq_scheduling import KeyLimit, Limit, Pool, Resource, Run, Scheduling, Submission, Task, TaskType
 from emq_scheduling.records.snapshot import Snapshot
 from emq_scheduling.records.verifying import verify
-from emq_scheduling.submitting import Receipt
+from emq_scheduling.submission import Receipt
 from emq_scheduling.tasks import Carried, headers_of
 from support.waiting import until
 

@@ -16,7 +16,7 @@ from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.outcomes import Overloaded, ResourceFailed
 from emq_scheduling.scheduling import Scheduling
-from emq_scheduling.submitting import Receipt, Submission
+from emq_scheduling.submission import Receipt, Submission
 from emq_scheduling.tasks import Task
 from support import meeting
 from support.waiting import until

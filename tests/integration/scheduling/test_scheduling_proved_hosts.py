@@ -14,7 +14,7 @@ from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import editing
 from emq_scheduling.records.verifying import Proof, verify
 from emq_scheduling.scheduling import Scheduling
-from emq_scheduling.submitting import Receipt, Submission
+from emq_scheduling.submission import Receipt, Submission
 from emq_scheduling.tasks import Task
 from support.waiting import until
 

@@ -21,7 +21,8 @@ from emq_scheduling.model import Calendar, Hours, KeyLimit, Limit, Pool, Resourc
 from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeCost, TypeView
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.scheduling import Scheduling
-from emq_scheduling.submitting import REFRESH_S, Receipt, Submission
+from emq_scheduling.submission import Receipt, Submission
+from emq_scheduling.submitting import REFRESH_S
 from emq_scheduling.tasks import Task
 from support.waiting import until
 

@@ -24,7 +24,7 @@ from emq_scheduling.records.snapshot import (
 )
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.scheduling import Scheduling
-from emq_scheduling.submitting import Receipt
+from emq_scheduling.submission import Receipt
 from support.emq_shell import Shell, shell
 
 POOL = """

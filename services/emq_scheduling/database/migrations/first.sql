@@ -50,6 +50,7 @@ CREATE TABLE emq_scheduling_tasks (
     result BYTEA NOT NULL,  -- PostgreSQL
     host TEXT NOT NULL,
     keys TEXT NOT NULL,
+    as_type TEXT NOT NULL,
     PRIMARY KEY (environment, pool, started_us, task, attempt, resource)
 ) WITHOUT ROWID;  -- SQLite
 );  -- PostgreSQL

@@ -1,0 +1,133 @@
+"""The way of one task through its fallbacks on this host; see `emq_scheduling.fallbacks`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from emq.runtime import errors
+from emq.runtime.clock import Clock
+from emq_scheduling.fallbacks import Tries
+from emq_scheduling.hosting.attempts import Dropped, NotNow, Performer, Stopped, describe
+from emq_scheduling.hosting.scheduler import Scheduler
+from emq_scheduling.hosting.shut import Passed
+from emq_scheduling.model import TaskType
+from emq_scheduling.outcomes import TryNext
+from emq_scheduling.tasks import Task, standing
+
+LOOK_S = 1.0
+"""Seconds after which a task looks again that stands behind where it has been, since all later fallbacks are shut."""
+
+LEAST_S = 0.1
+"""Least seconds for which a task waits at a fallback, though its patience there is over: it may have room at once."""
+
+
+class Again(errors.Retry):
+    """The task goes back to the store, which remembers how far it came among its fallbacks.
+
+    Attributes:
+        tries: as the message has them from now on.
+    """
+
+    def __init__(self, tries: Tries, reason: str, after_s: float = 0.0) -> None:
+        super().__init__(reason, after_s=after_s)
+        self.tries = tries
+
+
+async def perform(
+    task: Task,
+    performer_of: Callable[[str], Performer | None],
+    scheduler: Scheduler,
+    clock: Clock,
+    returned: int,
+) -> object:
+    """Run a task with fallbacks, and return the performer's result.
+
+    Args:
+        task: as the message has it.
+        performer_of: returns the performer of a type, or None.
+        returned: as for `Scheduler.perform`.
+
+    Raises:
+        Again: an attempt failed.
+        Reject: it has used up its attempts at the last fallback.
+        Exception: as `Scheduler.perform`.
+    """
+    assert task.tries is not None
+    place = task.tries.at
+    while True:
+        stand, is_open = _open(task, place, performer_of, scheduler)
+        one = standing(task, stand)
+        performer = performer_of(one.type)
+        if performer is None:
+            raise errors.GiveBack(f"no performer of this host does tasks of type {one.type!r}", pause_s=5.0)
+        patience_s = _patience_s(task, stand, clock.now()) if is_open and stand >= place else LOOK_S
+        try:
+            return await scheduler.perform(one, performer, returned, patience_s)
+        except Passed as exc:
+            if exc.is_impatient and is_open:
+                place = max(place, min(stand + 1, len(task.tries.entries) - 1))
+        except (errors.GiveBack, Stopped, Dropped, NotNow, asyncio.CancelledError):
+            raise
+        except Exception as exc:
+            raise _follows(exc, task, one, scheduler.pool.types.get(one.type), clock.now()) from exc
+
+
+def _open(
+    task: Task, place: int, performer_of: Callable[[str], Performer | None], scheduler: Scheduler
+) -> tuple[int, bool]:
+    """Return where a task stands now, and whether that is open: the first entry from `place` on that is not shut.
+
+    If all of these are shut, the first one before that is open; and if there is none, the first of all.
+    """
+    tries = task.tries
+    assert tries is not None
+    for at in (*range(place, len(tries.entries)), *range(tries.at, place)):
+        if performer_of(tries.type(at)) is not None and not scheduler.shut.is_shut(task, tries, at):
+            return at, True
+    return tries.at, False
+
+
+def _patience_s(task: Task, place: int, now: float) -> float | None:
+    """Return how long a task waits for room at an entry; None for ever.
+
+    Its patience counts from when it came to the first one that it has not tried for good, for each of them in turn.
+    """
+    tries = task.tries
+    assert tries is not None
+    if tries.patience_s is None or place == len(tries.entries) - 1:
+        return None
+    since = tries.since or task.submitted_us / 1e6
+    return max(LEAST_S, since + (place - tries.at + 1) * tries.patience_s - now)
+
+
+def _follows(failure: Exception, task: Task, one: Task, kind: TaskType | None, now: float) -> Exception:
+    """Return what follows for the message from a failed attempt.
+
+    Args:
+        one: the task as it stands.
+        kind: its type there; None if that is gone.
+    """
+    assert task.tries is not None
+    assert one.tries is not None
+    tries = task.tries.to(one.tries.at, task.attempt - 1, now)
+    attempts, reason = task.attempt - tries.former, describe(failure)
+    is_used_up = kind is not None and attempts >= kind.max_attempts
+    if isinstance(failure, errors.Reject):
+        return failure
+    if not tries.is_last and (isinstance(failure, TryNext) or is_used_up):
+        tries = tries.to(tries.at + 1, task.attempt, now)
+        return Again(tries, f"{reason}; it goes on to {tries.entries[tries.at]}")
+    if is_used_up:
+        return errors.Reject(reason)
+    return Again(tries, reason, _wait_s(failure, kind, attempts))
+
+
+def _wait_s(failure: Exception, kind: TaskType | None, attempts: int) -> float:
+    """Return the seconds until the next attempt at the same entry, after this many there."""
+    backoff_s = (0.0,) if kind is None else kind.backoff_s
+    usual_s = backoff_s[max(1, min(attempts, len(backoff_s))) - 1]
+    asked_s = getattr(failure, "after_s", None) if isinstance(failure, errors.Retry) else None
+    if asked_s is None:
+        return usual_s
+    return max(usual_s, asked_s) if getattr(failure, "at_least", False) else float(asked_s)

@@ -1,0 +1,386 @@
+"""Where a task with fallbacks goes, when, and what counts there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+import pytest
+
+from emq.runtime import errors
+from emq_scheduling import fallbacks
+from emq_scheduling.fallbacks import Tries
+from emq_scheduling.hosting import trying
+from emq_scheduling.hosting.attempts import Dropped, Ended, Run, record_of
+from emq_scheduling.hosting.scheduler import Scheduler
+from emq_scheduling.model import KeyLimit, Limit, Pool, Resource, TaskType
+from emq_scheduling.outcomes import Overloaded, ResourceFailed, TryNext
+from emq_scheduling.records.cancels import Remembered
+from emq_scheduling.tasks import Carried, Task, headers_of, with_tries
+from support.manual_clock import ManualClock
+
+POOL = Pool(
+    "models",
+    types={
+        "large": TaskType(costs={"tokens": 700}, max_attempts=2, ttl_s=100, backoff_s=(7.0,)),
+        "small": TaskType(costs={"tokens": 50}, priority=3, max_attempts=3, backoff_s=(1.0, 2.0)),
+    },
+    resources={
+        "a": Resource(limits=(Limit("calls", 1, "in_flight"), Limit("tokens", 10_000, "second")), takes={"large": {}}),
+        "b": Resource(limits=(Limit("calls", 1, "in_flight"), Limit("tokens", 10_000, "second")), takes={"large": {}}),
+        "c": Resource(limits=(Limit("calls", 5, "in_flight"), Limit("tokens", 10_000, "second")), takes={"small": {}}),
+    },
+    limits={"smalls": KeyLimit("tenant", 2, "in_flight", types=("small",))},
+)
+
+
+class Host:
+    """A scheduler on a manual clock, and a performer that does what `answers` say of each resource."""
+
+    def __init__(self, pool: Pool = POOL) -> None:
+        self.clock = ManualClock(1_000.0)
+        self.ended: list[Ended] = []
+        self.ran: list[tuple[str, str]] = []
+        self.cancels = Remembered()
+        self.answers: dict[str, Callable[[], object]] = {}
+        self.without: set[str] = set()
+        self.scheduler = Scheduler(
+            pool, self.clock, lambda: True, lambda: True, self._on_ended, version=4, cancels=self.cancels
+        )
+        self.clock.advance(1.0)
+
+    async def _on_ended(self, ended: Ended) -> None:
+        self.ended.append(ended)
+
+    async def _perform(self, task: Task, run: Run) -> object:
+        self.ran.append((task.type, run.resource))
+        found = self.answers.get(run.resource, lambda: f"by {run.resource}")()
+        if asyncio.iscoroutine(found):
+            return await found
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def perform(self, task: Task) -> asyncio.Task[object]:
+        def performer_of(kind: str) -> object:
+            return None if kind in self.without else self._perform
+
+        return asyncio.create_task(
+            trying.perform(task, performer_of, self.scheduler, self.clock, 0)  # type: ignore[arg-type]
+        )
+
+    @contextlib.asynccontextmanager
+    async def working(self) -> AsyncIterator[Host]:
+        yield self
+        self.scheduler.close()
+        await rest()
+
+
+async def rest() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def task(*entries: str, id_: str = "t", attempt: int = 1, **fields: object) -> Task:
+    given = {name: fields.pop(name) for name in ("patience_s", "at", "since", "former") if name in fields}
+    tries = Tries(entries, **given)  # type: ignore[arg-type]
+    at_us = 1_001_000_000
+    return Task(id_, "models", tries.own_type, "acme", None, b"", attempt, at_us, tries=tries, **fields)  # type: ignore[arg-type]
+
+
+async def again(running: asyncio.Task[object]) -> trying.Again:
+    with pytest.raises(trying.Again) as found:
+        await running
+    return found.value
+
+
+def held(host: Host, resource: str) -> asyncio.Event:
+    """Let tasks on a resource run until the event is set."""
+    freed = asyncio.Event()
+    host.answers[resource] = freed.wait
+    return freed
+
+
+# ------------------------------------------------------------------------------------------------------ where it runs
+
+
+async def test_a_task_begins_at_its_first_entry_and_keeps_to_a_resource_that_it_names() -> None:
+    async with Host().working() as host:
+        found = [await host.perform(task("large@b", "small")) for _ in range(4)]
+        assert found == ["by b"] * 4
+
+
+async def test_a_task_runs_with_the_costs_the_limits_and_the_priority_of_the_type_where_it_stands() -> None:
+    async with Host().working() as host:
+        freed = held(host, "c")
+        running = [host.perform(task("large", "small", id_=f"t{i}", at=1, former=1, attempt=2)) for i in range(3)]
+        await rest()
+        used = host.scheduler.accounts.used(host.clock.now())["c"]
+        assert (used["tokens/second"], used["calls/in_flight"]) == (100, 2)  # the third waits for the limit of its key
+        [left] = host.scheduler.matching.window.all()
+        assert (left.task.type, left.level) == ("small", 3)
+        freed.set()
+        await asyncio.gather(*running)
+        assert host.ran == [("small", "c")] * 3
+        end = record_of(host.ended[0].task, "done", 4, placement=host.ended[0].placement)
+        assert (end.type, end.as_type, end.resource, end.attempt) == ("large", "small", "c", 2)
+
+
+# --------------------------------------------------------------------------------------------------- when it goes on
+
+
+async def test_a_performer_sends_a_task_to_its_next_fallback_for_good() -> None:
+    async with Host().working() as host:
+        host.answers["a"] = lambda: TryNext("it refuses the prompt")
+        found = await again(host.perform(task("large@a", "small", "large@b")))
+        assert found.tries == Tries(("large@a", "small", "large@b"), at=1, since=host.clock.now(), former=1)
+        assert (found.after_s, found.reason) == (0.0, "it refuses the prompt; it goes on to small")
+        assert [ended.outcome for ended in host.ended] == ["failed"]
+        assert not host.scheduler.healths.known["a"].reason
+
+
+@pytest.mark.parametrize("refusal", [Overloaded("429"), ResourceFailed("it is down")])
+@pytest.mark.parametrize("adapts", [True, False])
+async def test_a_task_goes_on_once_each_open_resource_of_its_entry_has_sent_it_away(
+    refusal: Exception, adapts: bool
+) -> None:
+    resources = {name: msgspec.structs.replace(each, adapts=adapts) for name, each in POOL.resources.items()}
+    async with Host(msgspec.structs.replace(POOL, resources=resources)).working() as host:
+        host.answers["a"] = host.answers["b"] = lambda: refusal
+        found = await again(host.perform(task("large", "small")))
+        assert found.tries.at == 1
+        assert sorted(host.ran) == [("large", "a"), ("large", "b")]
+
+
+async def test_a_task_goes_on_after_the_attempts_of_its_type_and_each_entry_has_its_own() -> None:
+    async with Host().working() as host:
+        host.answers["a"] = host.answers["c"] = lambda: ValueError("no answer")
+        first = await again(host.perform(task("large@a", "small")))
+        assert (first.tries.at, first.after_s) == (0, 7.0)
+        second = await again(host.perform(task("large@a", "small", attempt=2)))
+        assert (second.tries.at, second.tries.former, second.after_s) == (1, 2, 0.0)
+        for attempt, after_s in ((3, 1.0), (4, 2.0)):
+            found = await again(host.perform(task("large@a", "small", attempt=attempt, at=1, former=2)))
+            assert (found.tries.at, found.after_s) == (1, after_s)
+        with pytest.raises(errors.Reject, match="no answer"):
+            await host.perform(task("large@a", "small", attempt=5, at=1, former=2))
+        assert [ended.outcome for ended in host.ended] == ["failed"] * 4 + ["dead"]
+
+
+async def test_at_the_end_of_its_list_a_task_is_one_without_fallbacks() -> None:
+    async with Host().working() as host:
+        host.answers["c"] = lambda: TryNext("it refuses the prompt, too")
+        last = task("large@a", "small", attempt=2, at=1, former=1)
+        found = await again(host.perform(last))
+        assert (found.tries, found.after_s) == (last.tries, 1.0)
+        host.answers["c"] = lambda: Overloaded("429", after_s=5)
+        waiting = host.perform(last)
+        await rest()
+        assert [ended.outcome for ended in host.ended] == ["failed", "moved"]
+        assert not waiting.done()  # it waits for the resource
+        waiting.cancel()
+
+
+async def test_rejected_is_the_end_wherever_a_task_stands() -> None:
+    async with Host().working() as host:
+        host.answers["a"] = lambda: errors.Reject("it is no prompt")
+        with pytest.raises(errors.Reject, match="it is no prompt"):
+            await host.perform(task("large@a", "small"))
+
+
+# --------------------------------------------------------------------------------------------------- what is shut now
+
+
+async def test_a_shut_entry_is_passed_over_and_tried_again_later() -> None:
+    async with Host().working() as host:
+        for name in ("a", "b"):
+            host.answers[name] = lambda: ResourceFailed("it is down")
+            await asyncio.gather(host.perform(task(f"large@{name}", "small")), return_exceptions=True)
+        host.answers.clear()
+        assert await host.perform(task("large@a", "large@b", "small")) == "by c"
+        host.clock.advance(600.0)
+        host.scheduler.sweep()
+        assert await host.perform(task("large@a", "large@b", "small")) == "by a"
+
+
+async def test_only_one_task_waits_for_a_resource_that_is_probed() -> None:
+    async with Host().working() as host:
+        host.answers["a"] = lambda: ResourceFailed("it is down")
+        await asyncio.gather(host.perform(task("large@a", "small")), return_exceptions=True)
+        host.clock.advance(600.0)
+        host.scheduler.sweep()
+        freed = held(host, "a")
+        probe = host.perform(task("large@a", "small", id_="probe"))
+        await rest()
+        assert await host.perform(task("large@a", "small", id_="other")) == "by c"
+        freed.set()
+        await probe
+
+
+async def test_a_task_that_waits_leaves_an_entry_that_shuts_and_may_come_back_to_one_that_opens() -> None:
+    async with Host().working() as host:
+        freed = held(host, "a")
+        first = host.perform(task("large@a", id_="first"))
+        await rest()
+        waiting = host.perform(task("large@a", "large@b", id_="waits"))
+        await rest()
+        for name in ("a", "b"):
+            host.scheduler.matching.lineups.close(name, host.clock.now() + 50)
+            host.clock.advance(0.2)
+            host.scheduler.sweep()
+            await rest()
+        assert not waiting.done()
+        host.scheduler.matching.lineups.close("a", 0.0)
+        host.clock.advance(0.2)
+        freed.set()
+        await first
+        host.scheduler.sweep()
+        assert await asyncio.wait_for(waiting, 5.0) is True
+        assert host.ran == [("large", "a")] * 2
+
+
+async def test_a_type_or_resource_that_is_gone_or_that_no_performer_does_is_shut() -> None:
+    async with Host().working() as host:
+        assert await host.perform(task("large@gone", "gone", "small")) == "by c"
+        host.without.add("large")
+        assert await host.perform(task("large", "small")) == "by c"
+
+
+async def test_once_a_task_has_run_at_a_later_entry_it_does_not_go_back() -> None:
+    async with Host().working() as host:
+        host.scheduler.matching.lineups.close("a", host.clock.now() + 50)
+        host.answers["c"] = lambda: ValueError("no answer")
+        found = await again(host.perform(task("large@a", "small", attempt=1)))
+        assert (found.tries.at, found.tries.former) == (1, 0)
+
+
+# ---------------------------------------------------------------------------------------------------------- patience
+
+
+async def test_a_task_waits_for_its_patience_at_each_entry() -> None:
+    async with Host().working() as host:
+        freed, other = held(host, "a"), held(host, "b")
+        busy = [host.perform(task(f"large@{name}", id_=name)) for name in ("a", "b")]
+        await rest()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        assert await host.perform(task("large@a", "large@b", "small", patience_s=0.3, since=host.clock.now())) == "by c"
+        assert 0.5 < loop.time() - began < 5
+        freed.set()
+        other.set()
+        await asyncio.gather(*busy)
+
+
+async def test_a_task_whose_patience_is_over_starts_at_a_free_entry_before_the_next() -> None:
+    async with Host().working() as host:
+        host.clock.advance(60.0)
+        assert await host.perform(task("large@a", "small", patience_s=1.0)) == "by a"
+
+
+async def test_a_task_without_patience_waits_for_room_as_long_as_it_takes() -> None:
+    async with Host().working() as host:
+        freed = held(host, "a")
+        running = [host.perform(task("large@a", "small", id_=f"t{i}")) for i in range(2)]
+        await asyncio.sleep(0.4)
+        host.scheduler.sweep()
+        await rest()
+        assert host.ran == [("large", "a")]
+        freed.set()
+        await asyncio.gather(*running)
+        assert host.ran == [("large", "a")] * 2
+
+
+# ------------------------------------------------------------------------------------------- cancel, expiry, messages
+
+
+async def test_a_cancelled_or_expired_task_ends_wherever_it_stands() -> None:
+    async with Host().working() as host:
+        freed = held(host, "c")
+        busy = [host.perform(task("large", "small", at=1, id_=f"b{i}")) for i in range(2)]
+        await rest()
+        waits = host.perform(task("large", "small", at=1, id_="waits"))
+        await rest()
+        host.scheduler.cancel({"waits": int(host.clock.now() * 1e6)})
+        with pytest.raises(Dropped, match="cancelled"):
+            await waits
+        old = host.perform(task("large", "small", at=1, id_="old"))
+        await rest()
+        host.clock.advance(101.0)  # the time to live of its own type; the other has none
+        host.scheduler.sweep()
+        with pytest.raises(Dropped, match="expired"):
+            await old
+        freed.set()
+        await asyncio.gather(*busy)
+
+
+def test_a_message_remembers_how_far_its_task_came_and_all_else() -> None:
+    tries = Tries(("large", "small"), 2.0)
+    headers = headers_of(Carried(costs={"tokens": 3.0}, keys={"account": "a7"}, tries=tries))
+    assert headers is not None
+    moved = with_tries({**headers, "mine": "yes"}, tries.to(1, 3, 50.0))
+    assert moved == {
+        "mine": "yes",
+        **(
+            headers_of(
+                Carried(
+                    costs={"tokens": 3.0},
+                    keys={"account": "a7"},
+                    tries=Tries(("large", "small"), 2.0, at=1, since=50.0, former=3),
+                )
+            )
+            or {}
+        ),
+    }
+
+
+# ------------------------------------------------------------------------------------------------- what submit refuses
+
+
+@pytest.mark.parametrize(
+    ("entries", "patience_s", "told"),
+    [
+        ("small", None, "tries 'small' must be a list"),
+        ([], None, "tries has 0 entries; give 1 to 10"),
+        (["large"] * 11, None, "tries has 11 entries"),
+        (["large", 7], None, "tries: 7 is of type int; give text"),
+        (["large", ""], None, "tries: '' names nothing; give TYPE, TYPE@RESOURCE or @RESOURCE"),
+        (["large@", "small"], None, "tries: 'large@' names nothing"),
+        (["small"], None, "tries begins with 'small', but the task is of type 'large'"),
+        (["large@a", "@a"], None, "tries names '@a' twice"),
+        (["large", "huge"], None, "tries: pool 'models' has no task type 'huge'; it has large, small"),
+        (["large", "small@a"], None, "tries: no resource 'a' of pool 'models' takes type 'small'; these do: c"),
+        (["large"], -1, "patience_s -1 must be 0 to"),
+        (["large"], float("nan"), "patience_s nan must be a finite number"),
+        (["large"], True, "patience_s True must be a finite number"),
+        (None, 5, "patience_s is for tasks with tries"),
+    ],
+)
+def test_a_wrong_list_is_refused_in_one_line(entries: object, patience_s: object, told: str) -> None:
+    with pytest.raises((errors.InvalidMessage, errors.TaskRefused)) as found:
+        fallbacks.check(POOL, "large", entries, patience_s)
+    assert told in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+def test_entries_without_a_type_are_of_the_tasks_own() -> None:
+    assert fallbacks.check(POOL, "large", ["@a", "@b", "small"], 2) == Tries(("large@a", "large@b", "small"), 2.0)
+
+
+@pytest.mark.parametrize(
+    "tries",
+    [
+        Tries(()),
+        Tries(("large",), at=1),
+        Tries(("large",), at=-1),
+        Tries(("small", "large")),
+        Tries(("large", "@a")),
+        Tries(("large",), former=-1),
+        Tries(("large",), patience_s=float("inf")),
+        Tries(("large",), since=float("nan")),
+    ],
+)
+def test_what_a_stranger_wrote_into_a_message_is_refused(tries: Tries) -> None:
+    with pytest.raises(ValueError, match="tries"):
+        fallbacks.check_carried(tries, "large")
