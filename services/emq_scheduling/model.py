@@ -148,6 +148,8 @@ class TaskType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             a backlog; 0 to 1. The shares of all types add up to at most 1.
         hours: when tasks may start, in the task's own zone, else the pool's; none means always. `amounts` are not used.
         timeout_s: time after which a running task is cancelled and counts as failed; None for no limit.
+        beats_within_s: a running task that has not beaten (`Run.beat`) for longer than this is cancelled, and counts as
+            failed; None for no such watch.
         max_attempts: attempts before a task ends as dead.
         backoff_s: waits after failed attempts, in seconds; the last repeats.
     """
@@ -162,6 +164,7 @@ class TaskType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     share: float = 0.0
     hours: tuple[Hours, ...] = ()
     timeout_s: float | None = 60.0
+    beats_within_s: float | None = None
     max_attempts: int = 5
     backoff_s: tuple[float, ...] = (1.0, 5.0, 30.0, 60.0, 300.0)
 

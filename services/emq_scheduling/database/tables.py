@@ -63,6 +63,17 @@ cancels = _table(
     sa.Index("emq_scheduling_cancels_asked", "environment", "pool", "asked_us"),
 )
 
+progress = _table(
+    "emq_scheduling_progress",
+    sa.Column("task", sa.Text, primary_key=True, comment="its id; a row only until it has ended"),
+    sa.Column("type", sa.Text, primary_key=True, comment="as which it was submitted"),
+    sa.Column("tenant", sa.Text, primary_key=True, comment="empty for none"),
+    sa.Column("submitted_us", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("started_us", sa.BigInteger, nullable=False, comment="of the attempt that told it"),
+    sa.Column("told_us", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.Text, nullable=False, comment="JSON: how far the task came"),
+)
+
 snapshots = _table(
     "emq_scheduling_snapshots",
     sa.Column("body", sa.Text, nullable=False, comment="JSON, see emq_scheduling.records.snapshot"),

@@ -14,6 +14,8 @@ import msgspec
 from emq.runtime import errors
 from emq.runtime.clock import Clock
 from emq.runtime.inputs import shown
+from emq_scheduling.hosting import beats
+from emq_scheduling.hosting.beats import Beats
 from emq_scheduling.limits.accounts import Charge
 from emq_scheduling.model import Costs, Period, TaskType
 from emq_scheduling.outcomes import Overloaded, ResourceFailed, TryNext
@@ -67,12 +69,14 @@ class Running:
     Attributes:
         timeout: bounds the call of the performer.
         is_cancelled: this host has ended the call before its time.
+        is_silent: it has, since the performer did not beat.
     """
 
     task: Task
     placement: Placement
     timeout: asyncio.Timeout
     is_cancelled: bool = False
+    is_silent: bool = False
 
 
 def record_of(task: Task, outcome: str, version: int, *, placement: Placement | None = None, **rest: Any) -> End:
@@ -109,13 +113,19 @@ class Run:
         charged: units charged at the start, by limit.
         at: when it started, in seconds since the epoch; limits count it in this second.
         actual: units that the attempt really used, as reported by `used`.
+        beats: how often this attempt has beaten.
     """
 
-    __slots__ = ("_charge", "_clock", "actual", "at", "attributes", "charged", "resource")
+    __slots__ = ("_beats", "_charge", "_clock", "_task", "actual", "at", "attributes", "beats", "charged", "resource")
 
-    def __init__(self, placement: Placement, attributes: dict[str, str], clock: Clock) -> None:
+    def __init__(
+        self, task: Task, placement: Placement, attributes: dict[str, str], clock: Clock, beats: Beats | None
+    ) -> None:
+        self._task = task
         self._charge = placement.charge
         self._clock = clock
+        self._beats = beats
+        self.beats = 0
         self.resource = placement.resource
         self.at = placement.at
         self.attributes = attributes
@@ -134,6 +144,32 @@ class Run:
             if not _is_amount(number):
                 raise ValueError(f"used {name}={shown(number)}: give a finite number of units, 0 or more")
         self.actual.update(units)
+
+    def beat(self, progress: object = None) -> None:
+        """Tell that the attempt goes on, and perhaps how far it came: `run.beat({"page": 12})`.
+
+        Costs microseconds: the latest progress of a task is saved once a second. After a crash or a failed attempt, the
+        next attempt finds it as `run.progress`. A task whose type has `beats_within_s` must beat more often than that.
+
+        Args:
+            progress: a value that JSON can hold in 4 KiB; None to leave it as it is.
+
+        Raises:
+            ValueError: the progress is too large, or JSON cannot hold it.
+        """
+        self.beats += 1
+        body = None if progress is None else beats.encoded(progress)
+        if body is not None and self._beats is not None:
+            self._beats.tell(self._task, us(self.at), body)
+
+    @property
+    def progress(self) -> Any:
+        """How far the task came, as the latest `beat` told it, of this attempt or a former one; None for nothing."""
+        return None if self._beats is None else self._beats.progress(self._task)
+
+    def end(self) -> None:
+        """Take no more progress: the attempt is over."""
+        self._beats = None
 
     def left(
         self, limit: str, units: float, *, reset_s: float, per: Period | None = None, of: str | None = None

@@ -13,8 +13,10 @@ from emq.runtime import errors
 from emq.storage.message import Message
 from emq_scheduling import fallbacks, given, topics
 from emq_scheduling.hosting import trying
-from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe, encoded, record_of
+from emq_scheduling.hosting.attempt_records import AttemptRecords
+from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe
 from emq_scheduling.hosting.backlog import Backlog
+from emq_scheduling.hosting.beats import Beats
 from emq_scheduling.hosting.fast_tenants import FastTenants
 from emq_scheduling.hosting.replies import Replies, Unstarted
 from emq_scheduling.hosting.scheduler import Scheduler
@@ -22,7 +24,8 @@ from emq_scheduling.hosting.viewing import Viewer
 from emq_scheduling.limits.usage_keeper import UsageKeeper, UsageTable
 from emq_scheduling.pools.catalog import PoolCatalog, Stored
 from emq_scheduling.records.cancels import CancelReader, Cancels
-from emq_scheduling.records.ends import CANCELLED, DEAD, DONE, EXPIRED, RUNNING, End, EndLog, us
+from emq_scheduling.records.ends import CANCELLED, DEAD, DONE, EXPIRED, FINAL, EndLog, us
+from emq_scheduling.records.progress import Progress
 from emq_scheduling.records.records import Records
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.tasks import Task, task_of, with_tries
@@ -50,9 +53,6 @@ time."""
 
 LEAVE_STEP_S = 0.02
 """Seconds between looks whether running tasks have ended."""
-
-LONG_S = 1.0
-"""Attempts that take longer are recorded as running."""
 
 
 class PoolHost:
@@ -96,8 +96,10 @@ class PoolHost:
         self._snapshots = Snapshots(app.database, environment)
         self._usage = UsageTable(app.database, environment)
         self._keeper: UsageKeeper | None = None
+        self._progress = Progress(app.database, environment)
+        self._beats = Beats(self._progress, name, app.clock)
         self._backlog = Backlog(app, self._root)
-        self._running: dict[str, End] = {}
+        self._attempts = AttemptRecords(ends)
 
     # --------------------------------------------------------------------------------------------------------- tasks
 
@@ -123,8 +125,9 @@ class PoolHost:
         if performer is None:
             raise errors.GiveBack(f"no performer of this host does tasks of type {kind!r}", pause_s=5.0)
         await self._ends.room()
+        beats = self._beats
         try:
-            await self._look_for_cancel(task)
+            await self._look_up(task, message.attempt, beats)
             if task.tries is None:
                 result = await scheduler.perform(task, performer, returned)
             else:
@@ -155,13 +158,22 @@ class PoolHost:
             raise told from exc
         else:
             await self._replies.send(task, DONE, result)
+        finally:
+            beats.leave(task, has_ended=False)
 
-    async def _look_for_cancel(self, task: Task) -> None:
-        """Raise `Dropped` if somebody asked to cancel the task, also if this host has forgotten that."""
+    async def _look_up(self, task: Task, delivery: int, beats: Beats) -> None:
+        """Read how far the task came, if that may be known.
+
+        Raises:
+            Dropped: somebody asked to cancel it, also if this host has forgotten that.
+            GiveBack: the database is away.
+        """
         try:
             is_cancelled = await self._asked.concerns(task.id, task.submitted_us)
+            if beats.may_have(task, delivery):
+                await beats.look(task)
         except errors.DatabaseUnavailable as exc:
-            raise errors.GiveBack(f"nobody knows whether it is cancelled: {exc}", pause_s=TICK_S) from exc
+            raise errors.GiveBack(f"nobody knows what became of it: {exc}", pause_s=TICK_S) from exc
         if is_cancelled:
             raise Dropped(CANCELLED, "cancelled")
 
@@ -194,26 +206,13 @@ class PoolHost:
 
     async def _dropped(self, task: Task, why: Dropped, scheduler: Scheduler) -> None:
         scheduler.measured.dropped(task.type, why.outcome)
+        self._beats.leave(task, has_ended=True)
         await self._unstarted.dropped(task, why, us(self._app.clock.now()), scheduler.version)
 
     async def _on_ended(self, ended: Ended) -> None:
-        task, placement = ended.task, ended.placement
-        self._running.pop(task.id, None)
-        self._ends.add(
-            record_of(
-                task,
-                "failed" if ended.outcome in ("moved", "stopped") else ended.outcome,
-                placement.version,
-                placement=placement,
-                ended_us=us(ended.at),
-                actual=ended.actual or None,
-                error=ended.error or "",
-                result=encoded(ended.result),
-                deadline_us=0 if task.deadline is None else us(task.deadline),
-            )
-        )
-        if self._ends.is_full:
-            await self._ends.room()
+        if ended.outcome in FINAL:
+            self._beats.leave(ended.task, has_ended=True)
+        await self._attempts.ended(ended)
 
     # ---------------------------------------------------------------------------------------------------------- loops
 
@@ -282,6 +281,8 @@ class PoolHost:
         await self._records.give_up_running(self.name, us(self._app.clock.now()))
         self._asked = CancelReader(self._cancels, self.name)
         await self._asked.begin()
+        self._beats = Beats(self._progress, self.name, self._app.clock)
+        await self._beats.begin()
         scheduler = Scheduler(
             self._stored.pool,
             self._app.clock,
@@ -291,6 +292,7 @@ class PoolHost:
             self._stored.version,
             saves=True,
             cancels=self._asked.remembered,
+            beats=self._beats,
         )
         told = await self._snapshots.load(self.name)
         if told is not None and told.version == self._stored.version:
@@ -302,7 +304,7 @@ class PoolHost:
         self.scheduler, self._epoch, self._adapted = scheduler, epoch, None
         self._viewer = Viewer(scheduler, self._app.host_name(), self._app.clock.now())
         self._fast = FastTenants(self._app, self._backlog.topics())
-        self._running.clear()
+        self._attempts = AttemptRecords(self._ends)
         log.info("pool %r is scheduled on this host", self.name)
 
     async def _let_go(self) -> None:
@@ -322,6 +324,7 @@ class PoolHost:
             await self._replies.sent(LEAVE_S)
         finally:
             self._leaving = None
+            await self._beats.end()
             keeper, self._keeper = self._keeper, None
             if keeper is not None:
                 await keeper.end()
@@ -355,7 +358,8 @@ class PoolHost:
         async for asked in self._asked.new():
             scheduler.cancel(asked)
         scheduler.sweep()
-        self._record_long(scheduler)
+        self._attempts.note_long(scheduler.runs, self._app.clock.now())
+        await self._beats.save()
         backlog = await self._backlog.look()
         assert self._viewer is not None
         await self._snapshots.save(self._viewer.look(backlog, self._app.clock.now()))
@@ -372,12 +376,3 @@ class PoolHost:
         self._is_missing = True
         await self._let_go()
         await self._snapshots.drop(self.name)  # one may have been saved since
-
-    def _record_long(self, scheduler: Scheduler) -> None:
-        """Record attempts that have run for a while as running, so that their status can be seen."""
-        now = self._app.clock.now()
-        for task, placement in scheduler.long_running(now - LONG_S):
-            if task.id not in self._running:
-                end = record_of(task, RUNNING, placement.version, placement=placement)
-                self._running[task.id] = end
-                self._ends.add(end)

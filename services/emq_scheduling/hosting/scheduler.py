@@ -12,7 +12,6 @@ tasks.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -37,12 +36,14 @@ from emq_scheduling.hosting.attempts import (
     outcome_of,
     told_by,
 )
+from emq_scheduling.hosting.beats import Beats
 from emq_scheduling.hosting.estimates import Estimates
 from emq_scheduling.hosting.healths import Healths
 from emq_scheduling.hosting.measured import Measured
+from emq_scheduling.hosting.runs import Runs
 from emq_scheduling.hosting.shut import Passed, Shut
 from emq_scheduling.limits import calendars
-from emq_scheduling.limits.accounts import Accounts, Charge
+from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.model import Pool
 from emq_scheduling.outcomes import Overloaded, ResourceFailed, TryNext
 from emq_scheduling.pools.ceilings import Ceilings
@@ -84,6 +85,7 @@ class Scheduler:
         version: of the pool.
         saves: True if a `UsageKeeper` saves what `accounts` count.
         cancels: those that are remembered.
+        beats: keeps what running tasks tell of themselves; None for nobody.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Scheduler:
         *,
         saves: bool = False,
         cancels: Remembered | None = None,
+        beats: Beats | None = None,
     ) -> None:
         now = clock.now()
         self.pool = pool
@@ -111,8 +114,9 @@ class Scheduler:
         self.healths = Healths(pool, self.accounts, self.matching, self.soon)
         self.running: Counter[str] = Counter()
         self._cancels = cancels or Remembered()
+        self._beats = beats
         self._waiting: dict[Waiting, None] = {}  # two tasks may have the same id
-        self._runs: dict[Charge, Running] = {}  # in the order of their starts
+        self.runs = Runs()
         self._ceilings = Ceilings(pool)
         self.shut = Shut(pool, self.matching, self.accounts, self.running, clock)
         self._clock = clock
@@ -206,11 +210,6 @@ class Scheduler:
         """Return how many tasks of a type wait here for a resource."""
         return self.matching.window.sums.count(task_type)
 
-    def long_running(self, before: float) -> list[tuple[Task, Placement]]:
-        """Return the tasks that started before that time and still run."""
-        early = itertools.takewhile(lambda running: running.placement.at < before, self._runs.values())
-        return [(running.task, running.placement) for running in early]
-
     def close(self) -> None:
         """Give all waiting tasks back, and start nothing more."""
         self._is_closed = True
@@ -220,13 +219,7 @@ class Scheduler:
     def stop(self) -> None:
         """Cancel running tasks, so that another host runs them again; after `close`."""
         self.stops = True
-        self._cancel_running()
-
-    def _cancel_running(self) -> None:
-        for running in self._runs.values():
-            if not running.timeout.expired():
-                running.is_cancelled = True
-                running.timeout.reschedule(asyncio.get_running_loop().time())
+        self.runs.cancel()
 
     @property
     def holds_units(self) -> bool:
@@ -289,9 +282,10 @@ class Scheduler:
     async def _run(self, task: Task, placement: Placement, performer: Performer) -> object:
         resource = self.pool.resources.get(placement.resource)
         kind = self.pool.types.get(task.type)
-        run = Run(placement, {} if resource is None else resource.attributes, self._clock)
+        run = Run(task, placement, {} if resource is None else resource.attributes, self._clock, self._beats)
         timeout = asyncio.timeout(None if kind is None else kind.timeout_s)
-        running = self._runs[placement.charge] = Running(task, placement, timeout)
+        running = Running(task, placement, timeout)
+        self.runs.begin(running, run, None if kind is None else kind.beats_within_s)
         result: object = None
         failure: BaseException | None = None
         try:
@@ -300,6 +294,8 @@ class Scheduler:
         except BaseException as exc:
             is_stopped = running.is_cancelled and isinstance(exc, TimeoutError)
             failure = Stopped("the host lets go of the pool", pause_s=AGAIN_S) if is_stopped else exc
+            if running.is_silent and isinstance(exc, TimeoutError) and kind is not None:
+                failure = errors.Retry(f"silent for over {kind.beats_within_s:g} s, its type's beats_within_s")
             moves = resource is None or resource.adapts or not (task.tries is None or task.tries.is_last)
             failure = told_by(failure, may_be_stopped=not self._owns(), moves=moves)
         now = at = self._clock.now()
@@ -307,7 +303,8 @@ class Scheduler:
             failure, result = Lost("the host has lost the pool", pause_s=AGAIN_S), None
             at = max(placement.at, self._held_at)
         self._left(placement.resource)
-        del self._runs[placement.charge]
+        self.runs.end(placement.charge)
+        run.end()
         actual = dict(run.actual)  # further reports of the performer come too late
         placement.charge.end(now, actual)
         outcome, error = outcome_of(failure, task.attempt, most_attempts(task, kind))
@@ -377,10 +374,11 @@ class Scheduler:
 
     def _looked(self) -> None:
         self._look = None
+        self.runs.cancel_silent()
         if not self._owns():
             self._give_back()
         if not self._holds():
-            self._cancel_running()  # another host may run these tasks now
+            self.runs.cancel()  # another host may run these tasks now
         else:
             self._held_at = self._clock.now()
         if self.matching.window.count or self.running:

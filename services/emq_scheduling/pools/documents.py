@@ -24,7 +24,10 @@ _TABLES: dict[str, tuple[str, type[msgspec.Struct]]] = {
     "tenants": ("tenant", Tenant),
     "limits": ("limit", KeyLimit),
 }
-_OPTIONAL = {"types": ("near_priority", "longest_wait_s", "ttl_s", "timeout_s"), "resources": ("parent", "calendar")}
+_OPTIONAL = {
+    "types": ("near_priority", "longest_wait_s", "ttl_s", "timeout_s", "beats_within_s"),
+    "resources": ("parent", "calendar"),
+}
 
 
 def dump(pool: Pool, fmt: str = "toml") -> str:

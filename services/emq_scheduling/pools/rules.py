@@ -15,6 +15,8 @@ from emq_scheduling.pools import keyed, values
 MAX_RESOURCES = 10_000
 MAX_TYPES = 1_000
 MAX_PRIORITY = MAX_ATTEMPTS = 1_000_000
+LEAST_BEAT_S = 1.0
+"""Least `beats_within_s` of a type: the host looks several times a second, and its event loop may be late."""
 
 _SLACK = 1e-9
 
@@ -86,6 +88,8 @@ def _check_type(pool: Pool, kind: TaskType) -> None:
     ):
         if seconds is not None:
             values.check_number(what, seconds, above=0, most=MAX_DELAY_S)
+    if kind.beats_within_s is not None:
+        values.check_number("beats_within_s", kind.beats_within_s, least=LEAST_BEAT_S, most=MAX_DELAY_S)
     values.check_number("share", kind.share)
     if kind.share > 1:
         raise errors.InvalidPool(f"share {kind.share:g} must be from 0 to 1")

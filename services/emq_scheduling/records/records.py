@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from emq.database.database import LONG_S
 from emq_scheduling.database import schema, tables
 from emq_scheduling.records import ends
+from emq_scheduling.records.progress import Key, Progress
 
 _tasks = tables.tasks
 PAGE = 5_000
@@ -70,12 +71,16 @@ class TaskStatus(msgspec.Struct, frozen=True):
             another one; or "unknown" if nothing is recorded but that somebody wants it cancelled.
         attempts: those that started, the first one first; for a task that ended without a start, that end.
         cancel_asked: somebody asked to cancel it.
+        progress: how far it came, as JSON, if its performer told that and it has not ended; empty for nothing.
+        told_us: when the performer told that, in microseconds since the epoch; 0 for never.
     """
 
     task: str
     state: str
     attempts: Sequence[Attempt]
     cancel_asked: bool = False
+    progress: bytes = b""
+    told_us: int = 0
 
 
 class Records(schema.Tables):
@@ -90,7 +95,15 @@ class Records(schema.Tables):
         wanted = ((_tasks.c.type, task_type), (_tasks.c.tenant, tenant))
         where = [_tasks.c.task == task, *(column == value for column, value in wanted if value)]
         found, asked = await self.run(lambda c: self._of_task(c, pool, task, where), read_only=True)
-        return TaskStatus(task, _state(found), found, asked) if found or asked else None
+        if not (found or asked):
+            return None
+        state, told = _state(found), None
+        if found and state not in ends.FINAL:
+            of = await Progress(self._database, self._environment).of(pool, [task])
+            told = of.get(Key(task, found[-1].type, found[-1].tenant, found[-1].submitted_us))
+        if told is None:
+            return TaskStatus(task, state, found, asked)
+        return TaskStatus(task, state, found, asked, told.body, told.told_us)
 
     async def latest(
         self,

@@ -1,4 +1,4 @@
-"""Deletes records of tasks, requests to cancel and former versions of pools that are too old."""
+"""Deletes records and progress of tasks, requests to cancel and former versions of pools that are too old."""
 
 from __future__ import annotations
 
@@ -54,6 +54,8 @@ class Retention(Trimmer):
             deleted += await self._delete(
                 own, cancels, (cancels.c.pool == name) & (cancels.c.asked_us < asked_before_us)
             )
+            told = tables.progress
+            deleted += await self._delete(own, told, (told.c.pool == name) & (told.c.told_us < before_us))
             deleted += await self._delete_versions(own, name, before_us)
         return deleted
 

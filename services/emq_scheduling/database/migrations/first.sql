@@ -18,6 +18,20 @@ CREATE TABLE emq_scheduling_pools (
 ) WITHOUT ROWID;  -- SQLite
 );  -- PostgreSQL
 
+CREATE TABLE emq_scheduling_progress (
+    environment TEXT NOT NULL,
+    pool TEXT NOT NULL,
+    task TEXT NOT NULL,
+    type TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    submitted_us BIGINT NOT NULL,
+    started_us BIGINT NOT NULL,
+    told_us BIGINT NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (environment, pool, task, type, tenant, submitted_us)
+) WITHOUT ROWID;  -- SQLite
+);  -- PostgreSQL
+
 CREATE TABLE emq_scheduling_snapshots (
     environment TEXT NOT NULL,
     pool TEXT NOT NULL,
