@@ -13,7 +13,8 @@ from emq import App
 from emq.runtime import errors, settings
 from emq_push.service.service import PushService
 from emq_scheduling import finding
-from emq_scheduling.hosting.attempts import Run
+from emq_scheduling.hosting.attempts import Performer, Run
+from emq_scheduling.outcomes import TryNext
 from emq_scheduling.records.ends import End, EndLog
 from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submitting import Submitter
@@ -31,15 +32,15 @@ api = push_api.fixture(puts={SMS: POOL})
 
 
 @contextlib.asynccontextmanager
-async def performing() -> AsyncIterator[tuple[Api, list[Task]]]:
+async def performing(performer: Performer | None = None) -> AsyncIterator[tuple[Api, list[Task]]]:
     """An app whose host does the tasks of the pool, with the API over it."""
     app = App(options=settings.merged(settings.Settings(store="memory:")))
     done: list[Task] = []
 
     @Scheduling(app).performer("sms")
-    async def send(task: Task, run: Run) -> dict[str, str]:
+    async def send(task: Task, run: Run) -> object:
         done.append(task)
-        return {"sent by": run.resource}
+        return {"sent by": run.resource} if performer is None else await performer(task, run)
 
     async with app:
         service = await PushService.open(app)
@@ -101,6 +102,54 @@ async def test_keys_of_a_task_reach_its_performer_its_attempts_and_the_snapshot(
         assert (await ended(api, "k3"))["state"] == "done"
 
 
+async def test_fallbacks_and_progress_go_through_the_api() -> None:
+    freed = asyncio.Event()
+
+    async def perform(task: Task, run: Run) -> str:
+        if run.resource == "north 1":
+            raise TryNext("this channel does not reach it")
+        run.beat({"part": 3})
+        await freed.wait()
+        return f"{task.type} on {run.resource}, {run.progress}"
+
+    async with performing(perform) as (api, _):
+        body = {**HELLO, "id": "mine", "tries": ["@north 1", "marketing@south"], "patience_s": 60}
+        await api("POST", TASKS, body, status=202)
+        async with asyncio.timeout(20):
+            while (found := await api("GET", f"{TASKS}/mine"))["progress"] is None or found["state"] != "running":
+                await asyncio.sleep(0.1)
+        assert found["progress"] == {"part": 3}
+        assert found["told"] >= found["attempts"][-1]["started"]
+        freed.set()
+        found = await ended(api, "mine")
+        assert (found["result"], found["progress"]) == ("\"marketing on south, {'part': 3}\"", None)
+        shown = [(each["type"], each["as_type"], each["resource"], each["outcome"]) for each in found["attempts"]]
+        assert shown == [
+            ("notification", None, "north 1", "failed"),
+            ("notification", "marketing", "south", "done"),
+        ]
+        assert "goes on" not in found["attempts"][0]["error"]
+        assert [each["attempt"] for each in found["attempts"]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "told"),
+    [
+        ({"tries": ["marketing"]}, "invalid_request", "tries begins with 'marketing'"),
+        ({"tries": ["@east"]}, "no_able_resource", "no resource 'east'"),
+        ({"tries": ["notification", "voice"]}, "unknown_type", "no task type 'voice'"),
+        ({"patience_s": 1}, "invalid_request", "patience_s is for tasks with tries"),
+        ({"tries": []}, "invalid_request", ""),
+        ({"tries": ["@north 1"], "patience_s": -1}, "invalid_request", ""),
+    ],
+)
+async def test_wrong_fallbacks_are_a_problem(api: Api, fields: dict[str, Any], code: str, told: str) -> None:
+    status = 409 if code == "no_able_resource" else 422
+    problem = await api("POST", TASKS, {**HELLO, **fields}, status=status)
+    assert problem["code"] == code
+    assert told in problem["detail"]
+
+
 async def test_a_waiting_task_is_cancelled() -> None:
     async with performing() as (api, done):
         for name in ("north 1", "north 2", "south"):
@@ -123,7 +172,8 @@ async def test_a_task_that_was_accepted_waits_until_it_starts(api: Api, monkeypa
         await api("POST", TASKS, {**HELLO, "id": f"of-{n}", "tenant": f"tenant-{n}"}, status=202)
     assert "give its type and its tenant" in (await api("GET", f"{TASKS}/of-2", status=404))["detail"]
     found = await api("GET", f"{TASKS}/of-2?type=notification&tenant=tenant-2")
-    assert found == {"id": "of-2", "state": "waiting", "cancel_asked": False, "result": None, "attempts": []}
+    nothing = {"cancel_asked": False, "result": None, "progress": None, "told": None, "attempts": []}
+    assert found == {"id": "of-2", "state": "waiting", **nothing}
     assert (await api("GET", f"{TASKS}/of-2?tenant=a/b", status=422))["code"] == "invalid_pool"
 
 

@@ -131,6 +131,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         actual: units really used; None if as charged.
         result: the first 4 KiB of the performer's result.
         keys: by which limits by key count it; None for none.
+        as_type: the type as which a task with fallbacks ran; None for its own.
     """
 
     task: str
@@ -152,6 +153,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     result: str | None = None
     host: str = ""
     keys: dict[str, str] | None = None
+    as_type: str | None = None
 
 
 class TaskStatus(msgspec.Struct, frozen=True):
@@ -160,6 +162,8 @@ class TaskStatus(msgspec.Struct, frozen=True):
     Attributes:
         state: "waiting", also for another attempt; "unknown" if somebody asked to cancel it, and it is not found.
         result: of the attempt that did it.
+        progress: how far it came, as its performer told it, until it has ended; None for nothing.
+        told: when the performer told that.
         attempts: the first one first.
     """
 
@@ -167,6 +171,8 @@ class TaskStatus(msgspec.Struct, frozen=True):
     state: Annotated[str, one_of("running", "waiting", "done", "dead", "expired", "cancelled", "unknown")]
     cancel_asked: bool = False
     result: str | None = None
+    progress: Any = None
+    told: datetime.datetime | None = None
     attempts: list[Attempt] = []
 
     @property

@@ -165,6 +165,9 @@ class TaskFields(TypedDict, total=False):
         keep: let tasks of the key keep to one resource while that has room soon.
         reply_to: a topic to which the result is published.
         keys: values by name, such as {"account": "a7"}, by which the pool's limits by key count it.
+        tries: types and resources to try one after the other, such as ["large@a", "large@b", "small"]; the first is of
+            the task's own type.
+        patience_s: with `tries`, seconds that it waits for room at each of them before it goes on.
     """
 
     id: str | None
@@ -176,6 +179,8 @@ class TaskFields(TypedDict, total=False):
     keep: bool | None
     reply_to: str | None
     keys: Mapping[str, str] | None
+    tries: Sequence[str] | None
+    patience_s: float | None
 
 
 def task(task_type: str, payload: Any, **fields: Unpack[TaskFields]) -> dict[str, Any]:

@@ -197,10 +197,21 @@ async def submit(
     by: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A key by which limits of the pool count it.")
     ] = None,
+    tries: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try", metavar="ENTRY", help="TYPE, TYPE@RESOURCE or @RESOURCE; several are tried one after the other."
+        ),
+    ] = None,
+    patience: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Go on to the next --try if there is no room for this long.")
+    ] = None,
 ) -> None:
     """Submit a task. A task that no resource can do, or not in time, is refused with the reason.
 
     Example: emq scheduling submit sms verification '{"to": "+49170..."}' --deadline 30s
+
+    Example: emq scheduling submit models large 'Hello' --try large@a --try large@b --try small --patience 5s
     """
     from emq_scheduling.cli import scheduling_view
 
@@ -220,6 +231,8 @@ async def submit(
             keep=keep,
             reply_to=reply_to,
             keys=_keys(by) if by else None,
+            tries=tries or None,
+            patience_s=None if patience is None else times.given_span_s(patience, "--patience"),
         )
     told = scheduling_view.start_in_words(receipt.wait_s)
     session.say(f"submitted {receipt.id}{told}", {"id": receipt.id, "wait_s": receipt.wait_s})
@@ -249,6 +262,7 @@ async def status(
             waits = await finding.look(opened, where.topics, task)
     data = {**msgspec.structs.asdict(found), "waits": None if waits is None else msgspec.structs.asdict(waits)}
     data["attempts"] = [scheduling_view.plain_attempt(each) for each in found.attempts]
+    data["progress"] = msgspec.json.decode(found.progress) if found.progress else None
     session.show(data, lambda: scheduling_view.render_status(found, waits))
 
 

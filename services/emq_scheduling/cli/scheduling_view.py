@@ -204,6 +204,9 @@ def render_status(status: TaskStatus, waits: Waits | None) -> RenderableType:
         ahead = f", {output.count(waits.ahead, 'task')} of it ahead" if waits.ahead else ""
         due = "" if waits.due_ms is None else f", due {output.when_in_zone(waits.due_ms)}"
         parts.append(output.plain(f"it waits in topic {waits.topic!r}{ahead}{due}"))
+    if status.progress:
+        told = output.when_in_zone(status.told_us / 1000)
+        parts.append(output.plain(f"progress: {output.payload(status.progress)}, told {told}"))
     if status.attempts:
         columns = (
             output.zoned("started", (each.started_us / 1000 for each in status.attempts)),
@@ -211,7 +214,8 @@ def render_status(status: TaskStatus, waits: Waits | None) -> RenderableType:
         )
         rows = [
             (
-                *(output.when_briefly(each.started_us / 1000), each.resource or "-", each.outcome),
+                output.when_briefly(each.started_us / 1000),
+                *((each.resource or "-") + (f" as {each.as_type}" if each.as_type else ""), each.outcome),
                 durations.brief(each.wait_s),
                 "-" if not each.ended_us else durations.brief(us=each.ended_us - each.started_us),
                 *(_costs(each.costs), "-" if each.actual is None else _costs(each.actual), each.error),

@@ -70,7 +70,8 @@ async def perform(
         except (errors.GiveBack, Stopped, Dropped, NotNow, asyncio.CancelledError):
             raise
         except Exception as exc:
-            raise _follows(exc, task, one, scheduler.pool.types.get(one.type), clock.now()) from exc
+            cause = None if isinstance(exc, TryNext) else exc  # which is no error: the log needs no traceback of it
+            raise _follows(exc, task, one, scheduler.pool.types.get(one.type), clock.now()) from cause
 
 
 def _open(

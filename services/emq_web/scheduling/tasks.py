@@ -17,7 +17,7 @@ from emq_clients.requests import Page
 from emq_push.records import cursors
 from emq_push.records.endpoints import END
 from emq_push.service.incoming import MOST, Id, Key
-from emq_scheduling import given
+from emq_scheduling import fallbacks, given
 from emq_scheduling.pools import values
 from emq_scheduling.records import ends
 from emq_scheduling.records.records import Attempt, TaskStatus
@@ -41,6 +41,7 @@ models.answer(answers.CancelAsked, "CancelShown")
 
 Units = Annotated[float, Meta(ge=0, le=1e15)]
 Label = Annotated[str, Meta(min_length=1, max_length=values.MAX_LABEL_BYTES)]
+Entry = Annotated[str, Meta(min_length=1, max_length=values.MAX_NAME_BYTES + 1 + values.MAX_LABEL_BYTES)]
 
 
 class TaskBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -57,6 +58,9 @@ class TaskBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         keep: let tasks of the key keep to one resource while that has room soon.
         reply_to: a topic to which the result is published.
         keys: values by name, by which the pool's limits by key count it.
+        tries: types and resources to try one after the other, such as `["large@a", "large@b", "small"]`; the first is
+            of the task's own type. An entry is TYPE, TYPE@RESOURCE or @RESOURCE.
+        patience_s: with `tries`, seconds that it waits for room at each of them before it goes on; None for ever.
     """
 
     type: Annotated[str, Meta(min_length=1, max_length=values.MAX_NAME_BYTES)]
@@ -70,6 +74,8 @@ class TaskBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     keep: bool = False
     reply_to: Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x20\x7f]+" + END)] | None = None
     keys: Annotated[dict[Label, Label], Meta(max_length=given.MAX_KEYS)] | None = None
+    tries: Annotated[list[Entry], Meta(min_length=1, max_length=fallbacks.MOST)] | None = None
+    patience_s: Annotated[float, Meta(ge=0, le=MAX_DELAY_S)] | None = None
 
     def submission(self) -> Submission:
         """Return the task to submit."""
@@ -121,6 +127,8 @@ def _task(of: TaskStatus) -> answers.TaskStatus:
         state=of.state,
         cancel_asked=of.cancel_asked,
         result=_text(done[-1].result) if done else None,
+        progress=msgspec.json.decode(of.progress) if of.progress else None,
+        told=forms.time_or_none(of.told_us),
         attempts=[_attempt(each) for each in of.attempts],
     )
 

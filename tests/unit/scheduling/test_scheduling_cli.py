@@ -6,12 +6,14 @@ import asyncio
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from emq.database import Database
 from emq_cli import exit_codes
 from emq_scheduling.records.cancels import Cancels
 from emq_scheduling.records.ends import End, EndLog
+from emq_scheduling.records.progress import Key, Progress, Told
 from emq_scheduling.records.snapshot import (
     CostView,
     KeyLimitView,
@@ -123,6 +125,33 @@ def test_tasks_of_a_key_may_keep_to_one_resource(emq: Shell, monkeypatch: pytest
     emq("scheduling submit sms notice x --key chat-7 --keep")
     emq("scheduling submit sms notice x --key chat-7")
     assert given == [("chat-7", True), ("chat-7", False)]
+
+
+def test_a_task_with_fallbacks_is_submitted_and_its_status_tells_where_it_ran_and_how_far_it_came(emq: Shell) -> None:
+    emq("scheduling submit sms code hi --id mine --try @acme-1 --try notice --patience 5s")
+    said = emq.refused("scheduling submit sms code hi --try notice", code=exit_codes.WRONG)
+    assert "tries begins with 'notice', but the task is of type 'code'" in said
+    assert "--patience" in emq.refused("scheduling submit sms code hi --patience soon", code=exit_codes.WRONG)
+    base = int(time.time() * 1e6)
+    in_database(msgspec.structs.replace(attempt("mine", base), as_type="notice", outcome="running", ended_us=0))
+    key = Key("mine", *_of(attempt("mine", base)))
+    told = {key: Told(b'{"page":12}', base, base)}
+
+    async def tell() -> None:
+        database = await Database.open("sqlite:///emq.db")
+        await Progress(database, "online").save("sms", told, [])
+        await database.close()
+
+    asyncio.run(tell())
+    text = " ".join(emq("scheduling status sms mine").split())
+    assert 'progress: {"page":12}, told ' in text
+    assert f"{attempt('mine', base).resource} as notice" in text
+    found = emq.json("scheduling status sms mine")
+    assert (found["progress"], found["attempts"][0]["as_type"]) == ({"page": 12}, "notice")
+
+
+def _of(end: End) -> tuple[str, str, int]:
+    return end.type, end.tenant, end.submitted_us
 
 
 def test_a_waiting_task_is_found_and_cancelled(emq: Shell) -> None:
