@@ -312,6 +312,8 @@ class Scheduler:
         if actual and outcome == "done":
             self.estimates.ended(task.type, placement.resource, task.costs, actual)
         self.healths.note(task.type, placement, failure, now)
+        if failure is not None:
+            self.shut.forget()
         self.matching.freed(placement.charge, now, is_refund=bool(actual))
         self.soon()
         await self._on_ended(Ended(task, placement, at, outcome, error, actual, result))

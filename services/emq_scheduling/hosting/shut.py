@@ -16,7 +16,8 @@ from emq_scheduling.pools.ceilings import Ceilings
 from emq_scheduling.tasks import Task
 
 LOOK_S = 0.1
-"""Seconds for which what is shut is remembered: many tasks may ask, and a type may have thousands of resources."""
+"""Seconds for which it is remembered that all resources of a type are shut, or not: there may be thousands, and many
+tasks may ask."""
 
 
 class Passed(Exception):
@@ -58,6 +59,10 @@ class Shut:
         self._known: dict[str, bool] = {}
         self._looked_at = -math.inf
 
+    def forget(self) -> None:
+        """Look at the resources again: an attempt has failed, so one may have closed."""
+        self._known.clear()
+
     def passes(self, task: Task) -> bool:
         """Return whether a task is to leave its fallback, since that is shut and another one is not."""
         tries = task.tries
@@ -73,10 +78,12 @@ class Shut:
             self._known.clear()
             self._looked_at = now
         entry = tries.entries[place]
-        found = self._known.get(entry)
+        kind, only = split(entry)
+        found = None if only else self._known.get(kind)
         if found is None:
-            found = self._known[entry] = not self._has_open(entry, (), now)
-        kind, _ = split(entry)
+            found = not self._has_open(entry, (), now)
+            if not only:
+                self._known[kind] = found
         if found or kind not in self._pool.types:
             return True
         hours = self._pool.types[kind].hours

@@ -21,10 +21,13 @@ from emq_scheduling.records.cancels import Remembered
 from emq_scheduling.tasks import Carried, Task, headers_of, with_tries
 from support.manual_clock import ManualClock
 
+MOST_S = 10.0
+"""Seconds after which a task that does not start has failed the test."""
+
 POOL = Pool(
     "models",
     types={
-        "large": TaskType(costs={"tokens": 700}, max_attempts=2, ttl_s=100, backoff_s=(7.0,)),
+        "large": TaskType(costs={"tokens": 700}, max_attempts=2, ttl_s=1_000, backoff_s=(7.0,)),
         "small": TaskType(costs={"tokens": 50}, priority=3, max_attempts=3, backoff_s=(1.0, 2.0)),
     },
     resources={
@@ -67,9 +70,8 @@ class Host:
         def performer_of(kind: str) -> object:
             return None if kind in self.without else self._perform
 
-        return asyncio.create_task(
-            trying.perform(task, performer_of, self.scheduler, self.clock, 0)  # type: ignore[arg-type]
-        )
+        doing = trying.perform(task, performer_of, self.scheduler, self.clock, 0)  # type: ignore[arg-type]
+        return asyncio.create_task(asyncio.wait_for(doing, MOST_S))
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[Host]:
@@ -221,24 +223,24 @@ async def test_only_one_task_waits_for_a_resource_that_is_probed() -> None:
 
 async def test_a_task_that_waits_leaves_an_entry_that_shuts_and_may_come_back_to_one_that_opens() -> None:
     async with Host().working() as host:
-        freed = held(host, "a")
-        first = host.perform(task("large@a", id_="first"))
+        freed, other = held(host, "a"), held(host, "b")
+        busy = [host.perform(task(f"large@{name}", id_=name)) for name in ("a", "b")]
         await rest()
         waiting = host.perform(task("large@a", "large@b", id_="waits"))
         await rest()
-        for name in ("a", "b"):
-            host.scheduler.matching.lineups.close(name, host.clock.now() + 50)
+        for open_, shut in (("b", "a"), ("a", "b")):
+            host.scheduler.matching.lineups.close(open_, 0.0)
+            host.scheduler.matching.lineups.close(shut, host.clock.now() + 50)
             host.clock.advance(0.2)
             host.scheduler.sweep()
             await rest()
-        assert not waiting.done()
-        host.scheduler.matching.lineups.close("a", 0.0)
-        host.clock.advance(0.2)
+            [left] = host.scheduler.matching.window.all()
+            assert left.keeps_to == open_
         freed.set()
-        await first
-        host.scheduler.sweep()
-        assert await asyncio.wait_for(waiting, 5.0) is True
-        assert host.ran == [("large", "a")] * 2
+        assert await waiting is True
+        assert host.ran == [("large", "a"), ("large", "b"), ("large", "a")]
+        other.set()
+        await asyncio.gather(*busy)
 
 
 async def test_a_type_or_resource_that_is_gone_or_that_no_performer_does_is_shut() -> None:
@@ -307,7 +309,7 @@ async def test_a_cancelled_or_expired_task_ends_wherever_it_stands() -> None:
             await waits
         old = host.perform(task("large", "small", at=1, id_="old"))
         await rest()
-        host.clock.advance(101.0)  # the time to live of its own type; the other has none
+        host.clock.advance(1_001.0)  # the time to live of its own type; the other has none
         host.scheduler.sweep()
         with pytest.raises(Dropped, match="expired"):
             await old
