@@ -40,7 +40,9 @@ class Rows(Progress):
     async def save(self, pool: str, told: Mapping[Key, Told], gone: Collection[Key]) -> None:
         self._here()
         self.saves.append(len(told))
-        self.rows.update(told)
+        rows = dict(told)
+        await asyncio.sleep(0)
+        self.rows.update(rows)
         for key in gone:
             self.rows.pop(key, None)
 

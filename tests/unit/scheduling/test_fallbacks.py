@@ -140,7 +140,9 @@ async def test_a_performer_sends_a_task_to_its_next_fallback_for_good() -> None:
         assert found.tries == Tries(("large@a", "small", "large@b"), at=1, since=host.clock.now(), former=1)
         assert (found.after_s, found.reason) == (0.0, "it refuses the prompt; it goes on to small")
         assert [ended.outcome for ended in host.ended] == ["failed"]
-        assert not host.scheduler.healths.known["a"].reason
+        for _ in range(12):
+            await again(host.perform(task("large@a", "small")))
+        assert not host.scheduler.healths.known["a"].reason, "the resource is in order"
 
 
 @pytest.mark.parametrize("refusal", [Overloaded("429"), ResourceFailed("it is down")])
@@ -279,6 +281,35 @@ async def test_a_task_whose_patience_is_over_starts_at_a_free_entry_before_the_n
     async with Host().working() as host:
         host.clock.advance(60.0)
         assert await host.perform(task("large@a", "small", patience_s=1.0)) == "by a"
+
+
+async def test_many_tasks_whose_patience_is_over_all_start_at_a_free_entry() -> None:
+    wide = Resource(limits=(Limit("calls", 500, "in_flight"),), takes={"large": {}})
+    async with Host(msgspec.structs.replace(POOL, resources={**POOL.resources, "a": wide})).working() as host:
+        host.clock.advance(60.0)
+        running = [host.perform(task("large@a", "small", patience_s=1.0, id_=f"t{i}")) for i in range(200)]
+        assert set(await asyncio.gather(*running)) == {"by a"}
+
+
+async def test_an_impatient_task_goes_back_to_an_open_entry_once_the_last_has_shut() -> None:
+    async with Host().working() as host:
+        freed, other = held(host, "b"), held(host, "c")
+        busy = [host.perform(task("large@b", id_="b")), *(host.perform(task("small", id_=f"c{i}")) for i in range(2))]
+        await rest()
+        host.scheduler.matching.lineups.close("a", host.clock.now() + 50)
+        waiting = host.perform(task("large@a", "large@b", "small", patience_s=0.0))
+        await asyncio.sleep(0.3)
+        assert [left.task.type for left in host.scheduler.matching.window.all()] == ["small"]
+        host.scheduler.matching.lineups.close("c", host.clock.now() + 50)
+        host.clock.advance(0.2)
+        host.scheduler.sweep()
+        await rest()
+        assert [left.keeps_to for left in host.scheduler.matching.window.all()] == ["b"]
+        freed.set()
+        assert await waiting is True
+        assert host.ran[-1] == ("large", "b")
+        other.set()
+        await asyncio.gather(*busy)
 
 
 async def test_a_task_without_patience_waits_for_room_as_long_as_it_takes() -> None:
