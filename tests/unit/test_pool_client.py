@@ -61,7 +61,9 @@ async def test_pools_and_entries_are_changed_by_their_version(service: Service) 
 async def test_tasks_are_submitted_wait_and_are_cancelled(service: Service) -> None:
     async with AsyncPoolClient(*service) as pools:
         await pools.put_pool(POOL)
-        assert (await pools.submit("sms", "marketing", {"n": 1}, id="mine", tenant="shop")).id == "mine"
+        assert (
+            await pools.submit("sms", "marketing", {"n": 1}, id="mine", tenant="shop", tries=["@south", "marketing"])
+        ).id == "mine"
         status = await pools.status("sms", "mine", task_type="marketing", tenant="shop")
         assert status == answers.TaskStatus("mine", "waiting")
         assert await pools.cancel("sms", "mine") == answers.CancelAsked("mine", True)

@@ -114,9 +114,13 @@ class Run:
         at: when it started, in seconds since the epoch; limits count it in this second.
         actual: units that the attempt really used, as reported by `used`.
         beats: how often this attempt has beaten.
+        is_over: the attempt has ended, so its progress is not kept any more.
     """
 
-    __slots__ = ("_beats", "_charge", "_clock", "_task", "actual", "at", "attributes", "beats", "charged", "resource")
+    __slots__ = (
+        *("_beats", "_charge", "_clock", "_task", "actual", "at", "attributes", "beats", "charged", "is_over"),
+        "resource",
+    )
 
     def __init__(
         self, task: Task, placement: Placement, attributes: dict[str, str], clock: Clock, beats: Beats | None
@@ -126,6 +130,7 @@ class Run:
         self._clock = clock
         self._beats = beats
         self.beats = 0
+        self.is_over = False
         self.resource = placement.resource
         self.at = placement.at
         self.attributes = attributes
@@ -159,17 +164,13 @@ class Run:
         """
         self.beats += 1
         body = None if progress is None else beats.encoded(progress)
-        if body is not None and self._beats is not None:
+        if body is not None and self._beats is not None and not self.is_over:
             self._beats.tell(self._task, us(self.at), body)
 
     @property
     def progress(self) -> Any:
         """How far the task came, as the latest `beat` told it, of this attempt or a former one; None for nothing."""
         return None if self._beats is None else self._beats.progress(self._task)
-
-    def end(self) -> None:
-        """Take no more progress: the attempt is over."""
-        self._beats = None
 
     def left(
         self, limit: str, units: float, *, reset_s: float, per: Period | None = None, of: str | None = None

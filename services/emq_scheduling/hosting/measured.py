@@ -69,7 +69,8 @@ class Measured:
 
     def started(self, task: Task, resource: str, now: float) -> None:
         """Note a start; `now` in seconds since the epoch."""
-        wait_s, own_type = max(0.0, now - task.submitted_us / 1e6), task.own_type
+        wait_s = max(0.0, now - task.submitted_us / 1e6)
+        own_type = task.type if task.tries is None else task.own_type
         cells = self._cells.setdefault(own_type, deque())
         at = int(now) // CELL_S
         if not cells or cells[-1].at < at:
@@ -87,7 +88,8 @@ class Measured:
 
     def ended(self, task: Task, resource: str, took_s: float, outcome: str) -> None:
         """Note an attempt that ended after `took_s` seconds; `outcome` as `attempts.Ended` has it."""
-        task_type, own_type = task.type, task.own_type
+        task_type = task.type
+        own_type = task_type if task.tries is None else task.own_type
         self.running[own_type] -= 1
         self.outcomes[own_type, outcome] += 1
         if outcome == "done":

@@ -11,28 +11,20 @@ from emq_scheduling.limits.accounts import Charge
 from emq_scheduling.tasks import Task
 
 
-class Runs:
+class Runs(dict[Charge, Running]):
     """The running tasks by charge, in the order of their starts."""
 
     def __init__(self) -> None:
-        self._runs: dict[Charge, Running] = {}
+        super().__init__()
         self._silence = Silence[Charge]()
 
-    def begin(self, running: Running, run: Run, beats_within_s: float | None) -> None:
-        """A task begins to run; `beats_within_s` as its type has it."""
-        charge = running.placement.charge
-        self._runs[charge] = running
-        if beats_within_s is not None:
-            self._silence.watch(charge, run, beats_within_s)
-
-    def end(self, charge: Charge) -> None:
-        """A task has ended."""
-        del self._runs[charge]
-        self._silence.drop(charge)
+    def watch(self, charge: Charge, run: Run, within_s: float) -> None:
+        """Cancel a task that begins to run once it has not beaten for this long."""
+        self._silence.watch(charge, run, within_s)
 
     def cancel(self) -> None:
         """Cancel all, since the host lets go of them."""
-        for running in self._runs.values():
+        for running in self.values():
             if not running.timeout.expired():
                 running.is_cancelled = True
                 _cancel(running)
@@ -40,14 +32,14 @@ class Runs:
     def cancel_silent(self) -> None:
         """Cancel those that have not beaten for too long; call it often."""
         for charge in self._silence.look():
-            running = self._runs[charge]
+            running = self[charge]
             if not running.timeout.expired():
                 running.is_silent = True
                 _cancel(running)
 
     def started_before(self, at: float) -> list[tuple[Task, Placement]]:
         """Return the tasks that started before that time and still run."""
-        early = itertools.takewhile(lambda running: running.placement.at < at, self._runs.values())
+        early = itertools.takewhile(lambda running: running.placement.at < at, self.values())
         return [(running.task, running.placement) for running in early]
 
 

@@ -284,8 +284,9 @@ class Scheduler:
         kind = self.pool.types.get(task.type)
         run = Run(task, placement, {} if resource is None else resource.attributes, self._clock, self._beats)
         timeout = asyncio.timeout(None if kind is None else kind.timeout_s)
-        running = Running(task, placement, timeout)
-        self.runs.begin(running, run, None if kind is None else kind.beats_within_s)
+        running = self.runs[placement.charge] = Running(task, placement, timeout)
+        if kind is not None and kind.beats_within_s is not None:
+            self.runs.watch(placement.charge, run, kind.beats_within_s)
         result: object = None
         failure: BaseException | None = None
         try:
@@ -303,8 +304,8 @@ class Scheduler:
             failure, result = Lost("the host has lost the pool", pause_s=AGAIN_S), None
             at = max(placement.at, self._held_at)
         self._left(placement.resource)
-        self.runs.end(placement.charge)
-        run.end()
+        del self.runs[placement.charge]
+        run.is_over = True
         actual = dict(run.actual)  # further reports of the performer come too late
         placement.charge.end(now, actual)
         outcome, error = outcome_of(failure, task.attempt, most_attempts(task, kind))

@@ -21,6 +21,7 @@ class Beating(Protocol):
     """An attempt: `emq_scheduling.hosting.attempts.Run`."""
 
     beats: int
+    is_over: bool
 
 
 class _Watched:
@@ -50,10 +51,6 @@ class Silence(Generic[K]):
             self._looked_at = asyncio.get_running_loop().time()
         self._watched[key] = _Watched(run, within_s, self._now_s)
 
-    def drop(self, key: K) -> None:
-        """Watch an attempt no more."""
-        self._watched.pop(key, None)
-
     def look(self) -> list[K]:
         """Return the attempts that have been silent for too long, each once; call it often."""
         now = asyncio.get_running_loop().time()
@@ -62,6 +59,7 @@ class Silence(Generic[K]):
         self._now_s += min(now - self._looked_at, STALL_S)
         self._looked_at = now
         found = []
+        self._watched = {key: watched for key, watched in self._watched.items() if not watched.run.is_over}
         for key, watched in self._watched.items():
             if watched.beats != watched.run.beats:
                 watched.beats, watched.heard_s = watched.run.beats, self._now_s

@@ -86,8 +86,10 @@ async def test_the_next_host_goes_on_where_the_tasks_of_the_last_one_were(
             receipts = await scheduling.submit_many("models", submissions)
             ids = {receipt.id for receipt in receipts}  # type: ignore[union-attr]
             await until(lambda: len([line for line in hosts.lines("a", "step") if line.step >= 20]) >= TASKS, 30)
-            shown = await scheduling.status("models", next(iter(ids)))
-            assert (shown.state, shown.progress[:8]) == ("running", b'{"step":')
+            async with asyncio.timeout(10):
+                while (shown := await scheduling.status("models", next(iter(ids)))).state != "running":
+                    await asyncio.sleep(0.05)  # until the record of an attempt that takes long is written
+            assert shown.progress[:8] == b'{"step":'
             first.send_signal(signal.SIGKILL if killed else signal.SIGTERM)
             first.wait()
             reached = {line.task: line.step for line in hosts.lines("a", "step")}

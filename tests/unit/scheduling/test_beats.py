@@ -244,6 +244,7 @@ class Clocked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.beats = 0
+        self.is_over = False
         self.now = 100.0
         monkeypatch.setattr(asyncio, "get_running_loop", lambda: self)
 
@@ -268,8 +269,10 @@ def test_time_in_which_the_process_was_stopped_is_no_silence(monkeypatch: pytest
 def test_the_watch_follows_beats_and_forgets_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     run, silence = Clocked(monkeypatch), Silence[str]()
     silence.watch("run", run, 2.0)
-    silence.watch("ended", run, 2.0)
-    silence.drop("ended")
+    ended = Clocked(monkeypatch)
+    silence.watch("ended", ended, 2.0)
+    ended.is_over = True
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: run)
     for _ in range(10):
         run.now += 1.0
         run.beats += 1
