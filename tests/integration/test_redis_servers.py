@@ -313,8 +313,14 @@ async def test_servers_of_different_stores_are_refused(redis_url: str) -> None:
             await open_store(a.url, Environment.ONLINE)
         alone = await asyncio.to_thread(listed.add)
         await (await open_store(alone.url, Environment.ONLINE)).close()
-        with pytest.raises(errors.InvalidSettings, match=r"holds the data of a store on this server alone"):
+        with pytest.raises(errors.InvalidSettings, match=r"holds other data, which would be deleted"):
             await spread(listed, [a, alone])
+        cache = await asyncio.to_thread(listed.add)
+        cache.ask("SET", "of another program", "x")
+        for nodes in ([a, cache], [cache]):
+            with pytest.raises(errors.InvalidSettings, match=r"holds other data, which would be deleted"):
+                await spread(listed, nodes)
+        assert cache.ask("GET", "of another program") == "x"
         fresh = await asyncio.to_thread(listed.add)
         twice = f"redis+servers://{fresh.address},localhost:{fresh.port}"
         with pytest.raises(errors.InvalidSettings, match=r"are one server; leave one out"):

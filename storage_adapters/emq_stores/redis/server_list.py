@@ -25,8 +25,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from emq.runtime import errors
+from emq_stores.redis.confirmation import Confirm
 from emq_stores.redis.failures import TRANSPORT, of_several, translated
-from emq_stores.redis.keys import HASH_SLOTS, LIST_RANGES, SERVERS, shard_count
+from emq_stores.redis.keys import HASH_SLOTS, LIST_RANGES, SERVERS
 from emq_stores.redis.scripts import script
 from emq_stores.redis.server import check_version
 from emq_stores.redis.topology import Topology
@@ -82,7 +83,7 @@ class ServerList(Topology):
         """See `Topology.refresh`. Founds the list if no server has a record.
 
         Raises:
-            InvalidSettings: the servers belong to different lists, or hold the data of another store.
+            InvalidSettings: the servers belong to different lists, or hold other data.
             StoreUnavailable: no server answers, or the list must be founded and a server does not answer.
         """
         records = await self.records()
@@ -144,10 +145,12 @@ class ServerList(Topology):
         answer = await self.ask(address, "EVAL", script("note_servers").text, 1, SERVERS, *changes)
         return [value.decode() for value in answer]
 
-    async def ask(self, address: str, *words: Any, longer_s: float = 0.0) -> Any:
+    async def ask(self, address: str, *words: Any, longer_s: float = 0.0, confirm: Confirm = Confirm.NOTHING) -> Any:
         """Send one command to one server. Errors as for `Scripts.run`."""
         line = self.at(address)
         try:
+            if confirm is not Confirm.NOTHING:
+                return await line.send(words, confirm)
             return await line.patience.answer(lambda: line.client.execute_command(*words), longer_s)  # type: ignore[no-untyped-call]
         except TRANSPORT as exc:
             raise translated(exc, address) from exc
@@ -177,17 +180,18 @@ class ServerList(Topology):
         await asyncio.gather(*(self.note(seed, decided) for seed in seeds[1:]))
 
     async def check_new(self, new: Iterable[str], addresses: Iterable[str]) -> None:
-        """Raise `InvalidSettings` if a new server has data of another store, or two addresses lead to one server.
+        """Raise `InvalidSettings` if a new server has other data, or two addresses lead to one server.
 
         Raises:
             StoreUnavailable: a server does not answer, or is older than Redis 7.
         """
         known: dict[str, str] = {}
         for address in new:
-            if await self.ask(address, "EXISTS", shard_count("online"), shard_count("sandbox")):
+            # A server that has joined the list meanwhile got its record before its first key.
+            if await self.ask(address, "DBSIZE") and not await self.ask(address, "EXISTS", SERVERS):
                 raise errors.InvalidSettings(
-                    f"{address} holds the data of a store on this server alone; give {self._url} an empty server, or "
-                    "another database of it"
+                    f"{address} holds other data, which would be deleted; give {self._url} an empty server, or another "
+                    "database of it"
                 )
         for address in addresses:
             info = await self.ask(address, "INFO", "server")
