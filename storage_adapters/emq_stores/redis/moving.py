@@ -4,7 +4,7 @@ A range moves as a whole. Each step is safe to lose: whoever begins again finds 
 
 1. Freeze: all servers note, under the next version, that the range moves. From then on its server refuses the range,
    and calls to it wait. No earlier move of this range can end any more, since its version is not the newest.
-2. Copy: write all keys to the target.
+2. Copy: write all keys to the target, and wait until its disk and its replica have them, if it has these.
 3. Hand over: all servers note that the target has the range, the target first. Callers follow.
 4. Delete the keys at the former server.
 
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from redis.crc import key_slot
 
 from emq.runtime import errors
+from emq_stores.redis.confirmation import Confirm
 from emq_stores.redis.keys import LIST_RANGES, SERVERS
 from emq_stores.redis.scripts import script
 from emq_stores.redis.server import SCAN_KEYS
@@ -31,8 +32,11 @@ from emq_stores.redis.server_list import Entry, Record, ServerList, entry, range
 from emq_stores.redis.store import Location, RedisStore
 from emq_stores.redis.wakeups import WakeUps
 
-COPIED_KEYS = 16
-"""Keys that are copied in one call."""
+COPIED_KEYS = 100
+"""Most keys that are copied in one call."""
+
+COPIED_BYTES = 8 << 20
+"""Bytes after which a call copies no further key; a single key may have more."""
 
 COPY_S = 60.0
 """Seconds added to the deadline of a call that copies keys: a key may have hundreds of megabytes."""
@@ -132,13 +136,16 @@ class _Move:
     async def carry_out(self) -> None:
         source, target, version = self._source, self._target, self._known.version
         may_return = False
+        lives = await self._lives()
         try:
             await self._agree(version + 1, self._moving, [source])
             may_return = self._known.is_settled
             await self._agree(version + 1, self._moving, [target, *self._others])
             may_return = True
             keys = [] if source == target else await self._copy()
-            await self._agree(version + 1, self._moving, [source])  # it may have been restarted from an old copy
+            await self._agree(version + 1, self._moving, [source])
+            if lives != await self._lives():  # one may have forgotten that the range is frozen, or keys that it got
+                raise errors.ChangedMeanwhile(f"{source} or {target} was restarted during a move; begin again")
         except BaseException:
             if may_return:
                 with contextlib.suppress(errors.EMQError):
@@ -148,21 +155,28 @@ class _Move:
         if keys:
             await _unlink(self._servers, source, self._number, target, keys)
 
+    async def _lives(self) -> Sequence[object]:
+        """Return what changes when the source or the target is restarted."""
+        return [(await self._servers.ask(a, "INFO", "server"))["run_id"] for a in (self._source, self._target)]
+
     async def _copy(self) -> Sequence[bytes]:
-        servers, number = self._servers, self._number
-        keys = (await _keys(servers, self._source)).get(number, [])
-        for start in range(0, len(keys), COPIED_KEYS):
-            dumps = await asyncio.gather(*map(self._dumped, keys[start : start + COPIED_KEYS]))
-            there = {key: dump for key, dump in zip(keys[start:], dumps, strict=False) if dump is not None}
+        servers, stamp = self._servers, (self._number, self._moving)
+        keys, copied = (await _keys(servers, self._source)).get(self._number, []), 0
+        while copied < len(keys):
+            some = keys[copied : copied + COPIED_KEYS]
+            dumps = await _run(servers, self._source, "dump", some, [COPIED_BYTES], stamp)
+            copied += len(dumps)
+            there = {key: dump for key, dump in zip(some, dumps, strict=False) if dump[1] is not None}
             args = [word for dump in there.values() for word in dump]
-            await _run(servers, self._target, "restore", list(there), args, (number, self._moving))
+            for confirm in [Confirm.NOTHING] if copied < len(keys) else await self._confirms():
+                await _run(servers, self._target, "restore", list(there), args, stamp, confirm)
         return keys
 
-    async def _dumped(self, key: bytes) -> tuple[int, bytes] | None:
-        """Return the time of expiry of a key, 0 if it has none, and its dump; None if it has expired."""
-        expires_ms = await self._servers.ask(self._source, "PEXPIRETIME", key)
-        dump = await self._servers.ask(self._source, "DUMP", key, longer_s=COPY_S)
-        return None if dump is None else (max(0, expires_ms), dump)
+    async def _confirms(self) -> Sequence[Confirm]:
+        """Return the confirmations that the target can give: messages may have been published as durable as that."""
+        info = await self._servers.ask(self._target, "INFO")
+        wanted = [Confirm.FSYNCED] if info.get("aof_enabled") else []
+        return wanted + [Confirm.REPLICATED] * bool(info.get("connected_slaves")) or [Confirm.NOTHING]
 
     async def _agree(self, version: int, value: str, addresses: Sequence[str] | Mapping[str, None]) -> None:
         """Let servers note the entry, one after the other."""
@@ -198,7 +212,13 @@ async def _unlink(servers: ServerList, address: str, number: int, expected: str,
 
 
 async def _run(
-    servers: ServerList, address: str, name: str, keys: Sequence[bytes], args: Sequence[Any], stamp: tuple[int, str]
-) -> None:
+    servers: ServerList,
+    address: str,
+    name: str,
+    keys: Sequence[bytes],
+    args: Sequence[Any],
+    stamp: tuple[int, str],
+    confirm: Confirm = Confirm.NOTHING,
+) -> Any:
     text = script(name, listed=True).text
-    await servers.ask(address, "EVAL", text, len(keys), *keys, *args, *stamp, longer_s=COPY_S)
+    return await servers.ask(address, "EVAL", text, len(keys), *keys, *args, *stamp, longer_s=COPY_S, confirm=confirm)
