@@ -21,6 +21,7 @@ from emq.runtime.aside import Asides, Call
 from emq.runtime.troubles import Troubles
 from emq.storage import message, slot_store
 from emq.storage.answers import FAILURES, Failure, of_each, of_each_add, unexpected
+from emq.storage.durability import Durability
 from emq.storage.lane_store import LaneStore
 from emq.storage.slot_store import SortedStore
 from emq.trail import events
@@ -106,10 +107,12 @@ class Settler:
 
     async def _calls(self) -> list[Call]:
         batch = await self._unsettled.next_batch()
+        moving = [p for p in batch if p.moves]
         parts = (
             ([p for p in batch if p.message.member is not None and not p.moves], self._settle_slots),
             ([p for p in batch if p.message.member is None and not p.moves], self._settle_lanes),
-            ([p for p in batch if p.moves], self._move),
+            # Apart, since a server may wait for seconds for a replica that is gone.
+            *(([p for p in moving if p.group.owner.topic.options.durability == d], self._move) for d in Durability),
         )
         calls: list[Call] = [
             partial(self._whole, call, some) for part, call in parts for some in self._troubles.apart(part, _group_name)

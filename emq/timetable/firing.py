@@ -193,7 +193,8 @@ class Firing:
             self._something.clear()
         adding, self._to_add = self._to_add, []
         settling, self._to_settle = self._to_settle, []
-        return [partial(self._fire, adding, settling)]
+        parts = [[turn for turn in adding if turn.durability == d] for d in Durability]  # one may wait for seconds
+        return [partial(self._fire, part, ()) for part in parts if part] + [partial(self._fire, (), settling)]
 
     # ------------------------------------------------------------------------------------------------------- details
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from typing import Any
 
@@ -86,6 +87,75 @@ async def test_what_a_topic_that_shrinks_has_in_lanes(asked: dict[str, set[Durab
             await until(lambda: _dead(app, "orders", 40))
     assert topic.groups == 4
     assert asked["orders"] == FSYNCED
+
+
+async def test_a_confirmation_that_does_not_come_holds_up_its_own_topics_only(
+    monkeypatch: pytest.MonkeyPatch, app: emq.App
+) -> None:
+    add, there, both = MemoryLanes.add, asyncio.Event(), asyncio.Event()
+    hangs: list[str] = []
+
+    async def slow(self: Any, adds: Any, durability: Durability = Durability.ACCEPTED) -> Any:
+        if durability is not Durability.ACCEPTED:
+            hangs.extend(each.lane for each in adds)
+            await there.wait()
+        return await add(self, adds, durability)
+
+    handled: dict[str, set[int]] = defaultdict(set)
+    monkeypatch.setattr(MemoryLanes, "add", slow)
+    async with app:
+        for topic in ("well", "stuck"):
+            durability = Durability.ACCEPTED if topic == "well" else Durability.REPLICATED
+            await app.create_topic(topic, 1000, durability=durability, backoff_s=(0.01,))
+
+        @app.handler("*")
+        async def fail(m: emq.Message) -> None:
+            handled[m.topic].add(m.attempt)
+            if m.attempt == 1:
+                await both.wait()  # so that one call adds both
+            raise ValueError("out of order")
+
+        async with app.running():
+            for topic in ("stuck", "well"):
+                await app.publish(topic, b"x")
+                await until(lambda t=topic: handled[t])
+            both.set()
+            await until(lambda: {1, 2, 3} <= handled["well"])
+            assert any(lane.startswith("stuck") for lane in hangs)
+            assert handled["stuck"] == {1}
+            there.set()
+            await until(lambda: {1, 2, 3} <= handled["stuck"])
+
+
+async def test_a_schedule_whose_confirmation_does_not_come_holds_up_its_own_topics_only(
+    monkeypatch: pytest.MonkeyPatch, app: emq.App
+) -> None:
+    add, there, handled = MemoryLanes.add, asyncio.Event(), list[str]()
+    hangs = False
+
+    async def slow(self: Any, adds: Any, durability: Durability = Durability.ACCEPTED) -> Any:
+        nonlocal hangs
+        if durability is not Durability.ACCEPTED and "." in adds[0].id:  # an occurrence
+            hangs = True
+            await there.wait()
+        return await add(self, adds, durability)
+
+    monkeypatch.setattr(MemoryLanes, "add", slow)
+    async with app:
+        await app.create_topic("stuck", 100, durability="replicated")
+        await app.create_topic("well", 100)
+        at = time.time() + 0.3
+        for topic in ("stuck", "well"):
+            await app.schedule(topic, b"x", every_s=3600, at=at)
+
+        async def handle(m: emq.Message) -> None:
+            handled.append(m.topic)
+
+        app.handler("*")(handle)
+        async with app.running():
+            await until(lambda: handled == ["well"] and hangs)
+            there.set()
+            await until(lambda: handled == ["well", "stuck"])
 
 
 async def _fail(m: emq.Message) -> None:
