@@ -325,6 +325,9 @@ async def test_servers_of_different_stores_are_refused(redis_url: str) -> None:
         twice = f"redis+servers://{fresh.address},localhost:{fresh.port}"
         with pytest.raises(errors.InvalidSettings, match=r"are one server; leave one out"):
             await open_store(twice, Environment.ONLINE)
+        with pytest.raises(errors.InvalidSettings, match=r"name the other as it was named when it joined"):
+            async with opened(listed.url_of([a, b]).replace("127.0.0.1", "localhost")) as store:
+                assert [moved async for moved in store.spread()]
 
 
 async def test_a_new_list_needs_all_of_its_servers_and_a_known_one_needs_one() -> None:

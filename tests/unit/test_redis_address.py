@@ -18,6 +18,7 @@ from emq_stores.redis.address import parsed
         ("redis+sentinel://:hush@host", "/NAME"),
         ("redis+cluster://:hush@host/1", "a cluster has database 0 only"),
         ("redis://:hush@a,b", "one server only"),
+        ("redis+servers://:hush@a,", "a comma has no server next to it"),
         ("redis://:hush@host:port", "is not HOST:PORT"),
         ("redis+cluster://:hush@host?shards=0", "shards=0 must be from 1 to 4096"),
         ("redis+cluster://:hush@host?shards=many", "shards must be a number, not 'many'"),

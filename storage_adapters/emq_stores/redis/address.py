@@ -68,6 +68,8 @@ def parsed(url: str) -> Address:
     named = parts.netloc.rpartition("@")[2]
     shown = f"{parts.scheme}://{named}"
     options = dict(urllib.parse.parse_qsl(parts.query))
+    if "," in named and "" in named.split(","):  # else localhost would be one of several servers
+        raise errors.InvalidSettings(f"store URL {shown}: a comma has no server next to it; leave it out")
     hosts = tuple(_host(place, PORTS.get(kind, DEFAULT_PORT), shown) for place in named.split(","))
     path, master_name = parts.path, ""
     if kind == "":

@@ -198,7 +198,10 @@ class ServerList(Topology):
             check_version(info, address)
             run_id = str(info["run_id"])
             if other := known.get(run_id):
-                raise errors.InvalidSettings(f"{other} and {address} are one server; leave one out of {self._url}")
+                raise errors.InvalidSettings(
+                    f"{other} and {address} are one server; leave one out of {self._url}, and name the other as it was "
+                    "named when it joined"
+                )
             known[run_id] = address
 
     async def _repair(self, records: Mapping[str, Record]) -> None:
