@@ -194,7 +194,8 @@ class Firing:
         adding, self._to_add = self._to_add, []
         settling, self._to_settle = self._to_settle, []
         parts = [[turn for turn in adding if turn.durability == d] for d in Durability]  # one may wait for seconds
-        return [partial(self._fire, part, ()) for part in parts if part] + [partial(self._fire, (), settling)]
+        calls: list[Call] = [partial(self._fire, part, ()) for part in parts if part]
+        return [*calls, partial(self._fire, (), settling)]
 
     # ------------------------------------------------------------------------------------------------------- details
 
