@@ -224,6 +224,10 @@ def stand_still(pid: int) -> None:
     os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
+_given: set[int] = set()
+"""Ports that `free_port` has found in this process. It finds none of them again: their servers may not listen yet."""
+
+
 def free_port() -> int:
     """Return a TCP port on which nobody listens now, below the range that the kernel uses for outgoing connections.
 
@@ -235,10 +239,11 @@ def free_port() -> int:
     except OSError:
         lowest_outgoing = 32768
     top = max(lowest_outgoing, 20_000)
-    # Processes that start servers at the same moment must not find the same port before either of them listens there.
+    # Who starts servers at the same moment, here or in another process, must not find the port of one that will listen.
     mine = top - 10_000 + os.getpid() % 40 * 250
     for port in (*random.sample(range(mine, mine + 250), 250), *random.sample(range(top - 10_000, top), 200)):
-        if _is_free(port):
+        if port not in _given and _is_free(port):
+            _given.add(port)
             return port
     raise ServerFailed(f"450 ports of {LOOPBACK} below {top} are all in use; stop what uses them")
 
