@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import AsyncIterator
 from unittest import mock
 
+import msgspec
 import pytest
 
 from emq.allocation.membership import LoneMembership
@@ -160,7 +160,8 @@ async def family_host(shared: Meeting, name: str) -> AsyncIterator[Host]:
 
 
 async def test_hosts_hear_of_a_first_publish_by_the_store(shared: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "HostOptions", functools.partial(HostOptions, catalog_poll_s=POLL_S))
+    rare = msgspec.defstruct("RareLooks", [("catalog_poll_s", float, POLL_S)], bases=(HostOptions,), frozen=True)
+    monkeypatch.setattr(hosting, "HostOptions", rare)
     names = iter(shared.topics(1_000))
     async with family_host(shared, "a"), shared.app("b", "") as client:
 

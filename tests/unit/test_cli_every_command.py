@@ -190,6 +190,7 @@ def test_commands_that_ask_are_told_yes_in_the_same_words() -> None:
     asking = {name: p.opts for name, command in COMMANDS.items() for p in command.params if p.name == "yes"}
     assert asking.keys() == {
         *("api key delete", "dead purge", "drain", "family delete", "offsets reset", "scheduling delete"),
+        "push types delete",
         *("store orphans", "topic delete", "weight", "topic drain", "topic pause", "topic resume", "topic set"),
     }
     assert {*map(tuple, asking.values())} == {("--yes", "-y")}

@@ -78,6 +78,5 @@ def test_the_oldest_version_of_each_requirement_is_the_one_that_is_tried() -> No
 def test_the_files_have_names_and_versions_only(file: str) -> None:
     assert len(lines(file)) > 50
     for line in lines(file):
-        assert re.fullmatch(
-            r"[a-z0-9-]+==[0-9a-z.]+( ; [a-z_]+ (==|!=|<|>=) '[\w.]+'( and [a-z_]+ (==|!=|<|>=) '[\w.]+')*)?", line
-        )
+        clause = r"\(?[a-z_]+ (==|!=|<|>=) '[\w.]+'\)?"
+        assert re.fullmatch(rf"[a-z0-9-]+==[0-9a-z.]+( ; {clause}( (and|or) {clause})*)?", line)
