@@ -146,6 +146,8 @@ def _ease(schema: Any) -> None:
         for each in schema:
             _ease(each)
     elif isinstance(schema, dict):
+        if {} in (schema.get("anyOf") or ()):
+            del schema["anyOf"]  # what may be anything may be null, too; clients in Go would miss a type
         kind = schema.get("type")
         if isinstance(kind, str) and kind in _WIDTHS:  # a struct may have a field of the name `type`
             schema.setdefault("format", _WIDTHS[kind])
