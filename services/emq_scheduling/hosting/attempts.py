@@ -22,6 +22,9 @@ from emq_scheduling.outcomes import Overloaded, ResourceFailed, TryNext
 from emq_scheduling.records.ends import LOST, End, us
 from emq_scheduling.tasks import NOT_NOW, Task
 
+NO_ROOM_S = 60.0
+"""Seconds after which a task comes back that costs more than every limit now, or whose fallbacks nobody does."""
+
 
 class NotNow(errors.Retry):
     """The task goes back to the store for a while, without an attempt."""
@@ -29,6 +32,11 @@ class NotNow(errors.Retry):
     def __init__(self, reason: str, after_s: float) -> None:
         super().__init__(NOT_NOW + reason, after_s=after_s)
         errors.tell_attempt(self, 0)
+
+
+class Barred(NotNow):
+    """Nothing like the task may wait now where it stands: its type is gone, or its hours are over, or it costs more
+    than the limits ever allow. If it has another fallback that is open, it goes on there instead."""
 
 
 class Stopped(errors.GiveBack):

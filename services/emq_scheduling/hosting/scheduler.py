@@ -23,6 +23,8 @@ from emq_scheduling.choice.matching import Matching, Start
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.hosting.alarm import Alarm
 from emq_scheduling.hosting.attempts import (
+    NO_ROOM_S,
+    Barred,
     Dropped,
     Ended,
     Lost,
@@ -66,9 +68,6 @@ AGAIN_S = 0.1
 
 NO_TYPE_S = 5.0
 """The same for tasks of a type that the pool does not have now, in seconds."""
-
-NO_ROOM_S = 60.0
-"""Seconds after which a task comes back whose costs are above every limit now."""
 
 MOVED_S = 1.0
 MOST_MOVED_S = 60.0
@@ -148,7 +147,6 @@ class Scheduler:
             TryNext: it goes on to the next fallback for good.
             Exception: of the performer, when the attempt failed.
         """
-        self._check(task, self._clock.now())
         tried: set[str] = set()
         may_go_on = task.tries is not None and not task.tries.is_last
         while len(tried) < MOVES:
@@ -265,14 +263,18 @@ class Scheduler:
             raise Dropped("cancelled", "cancelled")
         kind = self.pool.types.get(task.type)
         if kind is None:
+            if task.tries is not None and any(name in self.pool.types for name in task.tries.types):
+                raise Barred(
+                    f"the pool has no task type {task.type!r} now", NO_ROOM_S
+                )  # no pause for others of its topic
             raise errors.GiveBack(f"pool {self.pool.name!r} has no task type {task.type!r} now", pause_s=NO_TYPE_S)
         own = kind if task.tries is None else self.pool.types.get(task.own_type, kind)
         if own.ttl_s is not None and now > task.submitted_us / 1e6 + own.ttl_s:
             raise Dropped("expired", f"expired: it waited longer than its type's ttl_s {own.ttl_s:g}")
         if kind.hours and (at := calendars.allowed_at(kind.hours, task.zone or self.pool.zone, now)) > now:
-            raise NotNow("the hours of its type are over", at - now)
+            raise Barred("the hours of its type are over", at - now)
         if task.costs is not None and self._ceilings.above(task.type, task.costs, task.tenant, task.keys):
-            raise NotNow("its costs are above what any able resource allows", NO_ROOM_S)
+            raise Barred("its costs are above what any able resource allows", NO_ROOM_S)
 
     def _undo(self, placement: Placement) -> None:
         self._left(placement.resource)

@@ -84,12 +84,17 @@ class Shut:
             found = not self._has_open(entry, (), now)
             if not only:
                 self._known[kind] = found
-        if found or kind not in self._pool.types:
-            return True
-        hours = self._pool.types[kind].hours
-        if hours and calendars.allowed_at(hours, task.zone or self._pool.zone, now) > now:
-            return True
-        return task.costs is not None and self._ceilings.above(kind, task.costs, task.tenant, task.keys) is not None
+        return found or self.barred_s(task, tries, place) > 0
+
+    def barred_s(self, task: Task, tries: Tries, place: int) -> float:
+        """Return the seconds until a task may wait at a fallback: 0 for now, infinity if nobody knows."""
+        kind, _ = split(tries.entries[place])
+        if kind not in self._pool.types:
+            return math.inf
+        if task.costs is not None and self._ceilings.above(kind, task.costs, task.tenant, task.keys) is not None:
+            return math.inf
+        hours, now = self._pool.types[kind].hours, self._clock.now()
+        return calendars.allowed_at(hours, task.zone or self._pool.zone, now) - now if hours else 0.0
 
     def has_more(self, task: Task, tried: Collection[str]) -> bool:
         """Return whether the fallback where a task stands has an open resource besides those that it has tried."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from emq.runtime import errors
 from emq.runtime.clock import Clock
 from emq_scheduling.fallbacks import Tries
-from emq_scheduling.hosting.attempts import Dropped, NotNow, Performer, Stopped, describe
+from emq_scheduling.hosting.attempts import NO_ROOM_S, Barred, Dropped, NotNow, Performer, Stopped, describe
 from emq_scheduling.hosting.scheduler import Scheduler
 from emq_scheduling.hosting.shut import Passed
 from emq_scheduling.model import TaskType
@@ -60,13 +60,16 @@ async def perform(
         one = standing(task, stand)
         performer = performer_of(one.type)
         if performer is None:
-            raise errors.GiveBack(f"no performer of this host does tasks of type {one.type!r}", pause_s=5.0)
+            raise NotNow(f"no performer of this host does tasks of type {one.type!r}", NO_ROOM_S)
         patience_s = _patience_s(task, stand, clock.now()) if is_open and stand >= place else LOOK_S
         try:
             return await scheduler.perform(one, performer, returned, patience_s)
         except Passed as exc:
             if exc.is_impatient and is_open:
                 place = max(place, min(stand + 1, len(task.tries.entries) - 1))
+        except Barred:
+            if not _open(task, place, performer_of, scheduler)[1]:
+                raise
         except (errors.GiveBack, Stopped, Dropped, NotNow, asyncio.CancelledError):
             raise
         except Exception as exc:
@@ -79,14 +82,17 @@ def _open(
 ) -> tuple[int, bool]:
     """Return where a task stands now, and whether that is open: the first entry from `place` on that is not shut.
 
-    If all of these are shut, the first one before that is open; and if there is none, the first of all.
+    If all of these are shut, the first one before that is open; and if there is none, the first of all where it may
+    wait.
     """
     tries = task.tries
     assert tries is not None
-    for at in (*range(place, len(tries.entries)), *range(tries.at, place)):
-        if performer_of(tries.type(at)) is not None and not scheduler.shut.is_shut(task, tries, at):
+    places = range(tries.at, len(tries.entries))
+    able = [at for at in places if performer_of(tries.type(at)) is not None] or [tries.at]
+    for at in sorted(able, key=lambda at: at < place):
+        if not scheduler.shut.is_shut(task, tries, at):
             return at, True
-    return tries.at, False
+    return min(able, key=lambda at: scheduler.shut.barred_s(task, tries, at)), False
 
 
 def _patience_s(task: Task, place: int, now: float) -> float | None:

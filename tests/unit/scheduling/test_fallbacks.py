@@ -13,9 +13,9 @@ from emq.runtime import errors
 from emq_scheduling import fallbacks
 from emq_scheduling.fallbacks import Tries
 from emq_scheduling.hosting import trying
-from emq_scheduling.hosting.attempts import Dropped, Ended, Run, record_of
+from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Run, record_of
 from emq_scheduling.hosting.scheduler import Scheduler
-from emq_scheduling.model import KeyLimit, Limit, Pool, Resource, TaskType
+from emq_scheduling.model import Hours, KeyLimit, Limit, Pool, Resource, TaskType
 from emq_scheduling.outcomes import Overloaded, ResourceFailed, TryNext
 from emq_scheduling.records.cancels import Remembered
 from emq_scheduling.tasks import Carried, Task, headers_of, with_tries
@@ -417,3 +417,68 @@ def test_entries_without_a_type_are_of_the_tasks_own() -> None:
 def test_what_a_stranger_wrote_into_a_message_is_refused(tries: Tries) -> None:
     with pytest.raises(ValueError, match="tries"):
         fallbacks.check_carried(tries, "large")
+
+
+# ------------------------------------------------------------------------------------ where nothing like it may wait
+
+
+BY_DAY = msgspec.structs.replace(
+    POOL, types={**POOL.types, "large": TaskType(hours=(Hours("00:00", "00:20"),))}, limits={}
+)  # the clock begins at 00:16
+
+
+async def test_a_task_goes_on_when_the_hours_of_its_fallback_end_while_it_waits_there() -> None:
+    async with Host(BY_DAY).working() as host:
+        freed = held(host, "a")
+        first = host.perform(task("large@a", id_="first"))
+        await rest()
+        waits = host.perform(task("large@a", "small"))
+        await rest()
+        host.clock.advance(400.0)
+        host.scheduler.sweep()
+        assert await waits == "by c"
+        freed.set()
+        await first
+
+
+async def test_a_task_waits_at_a_paused_fallback_while_the_hours_of_another_are_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trying, "LOOK_S", 0.01)
+    paused = msgspec.structs.replace(BY_DAY.resources["c"], paused=True)
+    async with Host(msgspec.structs.replace(BY_DAY, resources={**BY_DAY.resources, "c": paused})).working() as host:
+        host.clock.advance(400.0)
+        waits = host.perform(task("large", "small"))
+        await rest()
+        assert not waits.done()
+        host.scheduler.follow(BY_DAY, 5)
+        assert await waits == "by c"
+
+
+async def test_a_task_goes_on_when_the_type_of_its_fallback_is_gone_and_holds_up_no_other_of_its_topic() -> None:
+    async with Host().working() as host:
+        without = msgspec.structs.replace(
+            POOL,
+            types={"large": POOL.types["large"]},
+            resources={name: each for name, each in POOL.resources.items() if name != "c"},
+            limits={},
+        )
+        freed = held(host, "c")
+        running = [host.perform(task("large", "small", id_=f"t{i}", at=1)) for i in range(2)]
+        await rest()
+        waits = [host.perform(task("large", "small", "large@b", at=1)), host.perform(task("large", "small", at=1))]
+        await rest()
+        host.scheduler.follow(without, 5)
+        host.scheduler.sweep()
+        assert await waits[0] == "by b"
+        with pytest.raises(NotNow, match="no task type 'small'"):  # not `GiveBack`, which pauses the topic
+            await waits[1]
+        freed.set()
+        await asyncio.gather(*running)
+
+
+async def test_a_task_whose_last_fallback_nobody_does_holds_up_no_other_of_its_topic() -> None:
+    async with Host().working() as host:
+        host.without.add("small")
+        with pytest.raises(NotNow, match="no performer"):
+            await host.perform(task("large", "small", at=1))
