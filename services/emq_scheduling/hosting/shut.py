@@ -103,9 +103,10 @@ class Shut:
 
     def _has_open(self, entry: str, tried: Collection[str], now: float) -> bool:
         kind, only = split(entry)
-        able = self._matching.able(kind)
-        names = [only] if only and only in able else [] if only else able
-        return any(name not in tried and self._is_open(name, now) for name in names)
+        if only:  # a look through all that take the type, maybe thousands, is too slow for each of many tasks
+            resource = self._pool.resources.get(only)
+            return resource is not None and kind in resource.takes and only not in tried and self._is_open(only, now)
+        return any(name not in tried and self._is_open(name, now) for name in self._matching.able(kind))
 
     def _is_open(self, resource: str, now: float) -> bool:
         if self._matching.lineups.closed_until(resource) > now:

@@ -482,3 +482,20 @@ async def test_a_task_whose_last_fallback_nobody_does_holds_up_no_other_of_its_t
         host.without.add("small")
         with pytest.raises(NotNow, match="no performer"):
             await host.perform(task("large", "small", at=1))
+
+
+async def test_whether_a_named_resource_is_shut_does_not_depend_on_how_many_others_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Host().working() as host:
+        asked = list[str]()
+
+        def able(kind: str) -> list[str]:
+            asked.append(kind)
+            return ["a", "b"]
+
+        monkeypatch.setattr(host.scheduler.matching, "able", able)
+        found = task("large@a", "large@gone", "small@a")
+        assert found.tries is not None
+        assert [host.scheduler.shut.is_shut(found, found.tries, place) for place in range(3)] == [False, True, True]
+        assert asked == []
