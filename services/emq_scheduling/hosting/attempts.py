@@ -172,8 +172,10 @@ class Run:
         """
         self.beats += 1
         body = None if progress is None else beats.encoded(progress)
-        if body is not None and self._beats is not None and not self.is_over:
-            self._beats.tell(self._task, us(self.at), body)
+        if body is not None and self._beats is not None:
+            with self._beats.lock:
+                if not self.is_over:
+                    self._beats.tell(self._task, us(self.at), body)
 
     @property
     def progress(self) -> Any:

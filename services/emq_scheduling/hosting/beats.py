@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import threading
 from functools import partial
 
 import msgspec
@@ -43,6 +44,8 @@ def encoded(progress: object) -> bytes:
     """
     try:
         body = msgspec.json.encode(progress)
+        if len(body) <= MOST_BYTES:
+            msgspec.json.decode(body)  # the next attempt must be able to read it: `msgspec.Raw` may hold anything
     except Exception as exc:  # also what a method of the performer's own class raises
         raise ValueError(f"progress {shown(progress)} is no value that JSON can hold: {exc}") from None
     if len(body) > MOST_BYTES:
@@ -55,6 +58,9 @@ class Beats:
 
     Args:
         table: where it is saved.
+
+    Attributes:
+        lock: held while a task tells something; a performer may do so in a thread.
     """
 
     def __init__(self, table: Progress, pool: str, clock: Clock) -> None:
@@ -62,10 +68,12 @@ class Beats:
         self._pool = pool
         self._clock = clock
         self._since_us = us(clock.now()) + CLOCKS_US
+        self.lock = threading.Lock()
         self._told: dict[Key, Told] = {}
         self._unsaved: dict[Key, None] = {}
         self._left: dict[Key, None] = {}  # of these, the tasks that do not run any more
-        self._gone: dict[Key, None] = {}
+        self._saved: set[Key] = set()  # those of `_told` that may have a row
+        self._gone: dict[Key, None] = {}  # tasks that have ended, and may have one
         self._is_any = False
         self._looks = Rounds(partial(table.of, pool), "reading of progress")
 
@@ -92,7 +100,9 @@ class Beats:
         if key not in self._told:
             found = (await asyncio.shield(self._looks.join([task.id]))).get(key)  # tasks that come together share it
             if found is not None:
-                self._told[key] = found
+                # What this attempt tells goes before that, also if the clock was set back since.
+                self._told[key] = found._replace(started_us=found.started_us + 1)
+                self._saved.add(key)
 
     def progress(self, task: Task) -> object:
         """Return what the latest attempt of a task has told; None if it told nothing."""
@@ -100,8 +110,10 @@ class Beats:
         return None if found is None else msgspec.json.decode(found.body)
 
     def tell(self, task: Task, started_us: int, body: bytes) -> None:
-        """Note how far a task came that runs; see `encoded`."""
+        """Note how far a task came that runs; see `encoded`. Hold the lock."""
         key = key_of(task)
+        if (before := self._told.get(key)) is not None:
+            started_us = max(started_us, before.started_us)
         self._told[key] = Told(body, started_us, us(self._clock.now()))
         self._unsaved[key] = None
         self._is_any = True
@@ -111,16 +123,26 @@ class Beats:
         if not self._told:
             return
         key = key_of(task)
-        if has_ended:
-            if self._told.pop(key, None) is not None:
-                self._gone[key] = None
-            self._unsaved.pop(key, None)
-        elif key in self._unsaved:
-            self._left[key] = None
-            if len(self._left) > MOST_LEFT:
-                self._forget(next(iter(self._left)))
-        else:
-            self._told.pop(key, None)
+        with self.lock:
+            if has_ended:
+                if key in self._saved:
+                    self._gone[key] = None
+                self._forget(key)
+            elif key in self._unsaved:
+                self._left[key] = None
+                if len(self._left) > MOST_LEFT:
+                    self._forget(next(iter(self._left)))
+            else:
+                self._forget(key)
+
+    def ended_in_store(self, task: Task, delivery: int) -> None:
+        """A task has ended that was not here: forget what former attempts have told.
+
+        If the database is away and thousands wait, its row stays until it is too old.
+        """
+        if self.may_have(task, delivery) and len(self._gone) < MOST_LEFT:
+            self._forget(key_of(task))
+            self._gone[key_of(task)] = None
 
     async def save(self) -> bool:
         """Save what tasks have told since the last time; return whether there is more.
@@ -132,12 +154,14 @@ class Beats:
         told, gone = {key: self._told[key] for key in keys}, list(itertools.islice(self._gone, AT_ONCE))
         if not (told or gone):
             return False
+        self._saved |= told.keys()
         await self._table.save(self._pool, told, gone)
-        for key, one in told.items():
-            if self._told.get(key) is one:  # else it has told more, or has ended, meanwhile
-                self._unsaved.pop(key, None)
-                if self._left.pop(key, key) is None:
-                    self._told.pop(key, None)
+        with self.lock:
+            for key, one in told.items():
+                if self._told.get(key) is one:  # else it has told more, or has ended, meanwhile
+                    self._unsaved.pop(key, None)
+                    if key in self._left:
+                        self._forget(key)
         for key in gone:
             self._gone.pop(key, None)
         return bool(self._unsaved or self._gone)
@@ -153,3 +177,4 @@ class Beats:
     def _forget(self, key: Key) -> None:
         for known in (self._left, self._unsaved, self._told):
             known.pop(key, None)
+        self._saved.discard(key)

@@ -192,6 +192,7 @@ class PoolHost:
         if not self._unstarted.withdrawn(task, us(self._app.clock.now()), scheduler.version):
             return False
         scheduler.measured.dropped(task.type, CANCELLED)
+        self._beats.ended_in_store(task, message.attempt)
         return True
 
     def expired(self, message: Message) -> None:
@@ -201,6 +202,7 @@ class PoolHost:
         outcome = CANCELLED if is_cancelled else EXPIRED
         if scheduler is not None:
             scheduler.measured.dropped(task.type, outcome)
+        self._beats.ended_in_store(task, message.attempt)
         version = 0 if self._stored is None else self._stored.version
         self._unstarted.expired(task, outcome, us(self._app.clock.now()), version)
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from emq_scheduling import KeyLimit, Limit, Pool, Resource, Scheduling, Submission, TaskType
+import emq
+from emq_scheduling import KeyLimit, Limit, Pool, Resource, Run, Scheduling, Submission, Task, TaskType
 from emq_scheduling.records.progress import Progress
 from emq_scheduling.records.verifying import verify
 from support import beating_host_process, meeting
@@ -107,3 +108,36 @@ async def test_the_next_host_goes_on_where_the_tasks_of_the_last_one_were(
             assert not await Progress(app.database, "online").of("models", ids), "no row is left once they have ended"
         finally:
             hosts.end()
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "expired"])
+async def test_nothing_is_left_of_what_a_task_told_that_ends_while_it_waits_in_the_store(
+    tmp_path: Path, ends: str
+) -> None:
+    app = emq.App(f"sqlite:///{tmp_path}/emq.db")
+    scheduling = Scheduling(app)
+
+    @scheduling.performer("p")
+    async def perform(task: Task, run: Run) -> None:
+        run.beat("here")
+        raise ValueError("not yet")
+
+    resource = Resource(limits=(Limit("calls", 1, "in_flight"),), takes={"t": {}})
+    kind = TaskType(backoff_s=(3.0,), ttl_s=2.0 if ends == "expired" else None)
+    async with app:
+        await scheduling.pools.put(Pool("p", resources={"r": resource}, types={"t": kind}))
+        progress = Progress(app.database, "online")
+
+        async def is_any() -> bool:
+            return await progress.is_any("p")
+
+        async with app.running():
+            receipt = await scheduling.submit("p", "t", b"")
+            await until(is_any, 20)
+            if ends == "cancelled":
+                await scheduling.cancel("p", receipt.id)
+
+            async def is_over() -> bool:
+                return (await scheduling.status("p", receipt.id)).state == ends and not await is_any()
+
+            await until(is_over, 20)

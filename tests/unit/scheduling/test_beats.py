@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Collection, Mapping
 
+import msgspec
 import pytest
 
 from emq.runtime import errors
@@ -194,6 +196,79 @@ async def test_the_memory_is_bounded_while_the_database_is_away() -> None:
 async def test_progress_that_cannot_be_kept_is_refused_in_one_line(progress: object, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         encoded(progress)
+
+
+async def test_tasks_that_end_before_they_are_saved_leave_nothing_to_delete() -> None:
+    rows = Rows()
+    host = Host(pool_of(), rows)
+    for number in range(5_000):  # more in a second than one save deletes
+        host.beats.tell(task(f"t{number}"), 1, encoded(number))
+        host.beats.leave(task(f"t{number}"), has_ended=True)
+    assert not host.beats._gone
+    host.beats.tell(task(), 1, encoded(1))
+    saving = asyncio.create_task(host.beats.save())
+    await asyncio.sleep(0)
+    host.beats.leave(task(), has_ended=True)  # while its row is written
+    await saving
+    await host.beats.save()
+    assert not rows.rows
+
+
+async def test_a_task_that_ends_in_the_store_leaves_no_row() -> None:
+    rows = Rows()
+    host = Host(pool_of(), rows)
+    await host.beats.begin()
+    host.beats.ended_in_store(task(), 2)
+    assert not host.beats._gone  # nothing was told in this pool
+    for one in (task("saved"), task("unsaved")):
+        host.beats.tell(one, 1, encoded(1))
+        host.beats.leave(one, has_ended=False)
+        if one.id == "saved":
+            await host.beats.save()
+        host.beats.ended_in_store(one, 2)
+    await host.beats.save()
+    assert not rows.rows
+    rows.is_away = True
+    for number in range(MOST_LEFT + 10):
+        host.beats.ended_in_store(task(f"t{number}"), 2)
+    assert len(host.beats._gone) == MOST_LEFT
+
+
+async def test_the_word_of_a_later_attempt_replaces_that_of_a_former_one_though_the_clock_was_set_back() -> None:
+    rows = Rows()
+    rows.rows[key_of(task())] = Told(b"5", started_us=9_000, told_us=9_500)
+    host = Host(pool_of(), rows)
+    await host.beats.look(task())
+    host.beats.tell(task(), 1_000, encoded(6))
+    await host.beats.save()
+    found = rows.rows[key_of(task())]
+    assert found.body == b"6"
+    assert found.started_us > 9_000  # so what the former host still writes does not replace it
+
+
+async def test_a_beat_from_a_thread_after_the_end_is_not_kept() -> None:
+    rows, runs = Rows(), list[Run]()
+
+    async def perform(one: Task, run: Run) -> None:
+        runs.append(run)
+
+    host = Host(pool_of(), rows)
+    await host.scheduler.perform(task(), perform)
+    runs[0].is_over = False
+    late = threading.Thread(target=runs[0].beat, args=("late",))
+    with host.beats.lock:
+        late.start()
+        late.join(0.1)
+        runs[0].is_over = True
+        host.beats._is_any = False
+    late.join()
+    assert not any((host.beats._told, host.beats._unsaved, host.beats._is_any))
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"\xff"])
+def test_progress_that_nobody_could_read_is_refused(raw: bytes) -> None:
+    with pytest.raises(ValueError, match="no value that JSON can hold"):
+        encoded(msgspec.Raw(raw))
 
 
 # -------------------------------------------------------------------------------------------------------------- silence
