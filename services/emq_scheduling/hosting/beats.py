@@ -167,10 +167,10 @@ class Beats:
         return bool(self._unsaved or self._gone)
 
     async def end(self) -> None:
-        """Save the rest, when nothing runs any more."""
+        """Save the rest. A performer that cannot be cancelled may still run, and tell more: that is not waited for."""
         try:
-            while await self.save():
-                pass
+            for _ in range(1 + max(len(self._unsaved), len(self._gone)) // AT_ONCE):
+                await self.save()
         except errors.DatabaseUnavailable as exc:
             log.warning("pool %r: how far %d tasks came was not saved: %s", self._pool, len(self._unsaved), exc)
 

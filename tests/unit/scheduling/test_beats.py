@@ -265,6 +265,19 @@ async def test_a_beat_from_a_thread_after_the_end_is_not_kept() -> None:
     assert not any((host.beats._told, host.beats._unsaved, host.beats._is_any))
 
 
+async def test_a_host_stops_though_a_performer_that_cannot_be_cancelled_goes_on_telling() -> None:
+    class Busy(Rows):
+        async def save(self, pool: str, told: Mapping[Key, Told], gone: Collection[Key]) -> None:
+            await super().save(pool, told, gone)
+            host.beats.tell(task(), 1, encoded(len(self.saves)))
+
+    rows = Busy()
+    host = Host(pool_of(), rows)
+    host.beats.tell(task(), 1, encoded(0))
+    await asyncio.wait_for(host.beats.end(), 10)
+    assert rows.rows[key_of(task())].body == b"0"
+
+
 @pytest.mark.parametrize("raw", [b"", b"{", b"\xff"])
 def test_progress_that_nobody_could_read_is_refused(raw: bytes) -> None:
     with pytest.raises(ValueError, match="no value that JSON can hold"):
