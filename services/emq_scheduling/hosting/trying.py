@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from emq.runtime import errors
 from emq.runtime.clock import Clock
 from emq_scheduling.fallbacks import Tries
@@ -54,6 +56,9 @@ async def perform(
         Exception: as `Scheduler.perform`.
     """
     assert task.tries is not None
+    if task.tries.former >= task.attempt:  # counted anew, since a message knows the reasons of its last deliveries only
+        task = msgspec.structs.replace(task, tries=msgspec.structs.replace(task.tries, former=task.attempt - 1))
+        assert task.tries is not None
     place = task.tries.at
     while True:
         stand, is_open = _open(task, place, performer_of, scheduler)

@@ -499,3 +499,12 @@ async def test_whether_a_named_resource_is_shut_does_not_depend_on_how_many_othe
         assert found.tries is not None
         assert [host.scheduler.shut.is_shut(found, found.tries, place) for place in range(3)] == [False, True, True]
         assert asked == []
+
+
+async def test_a_task_whose_attempts_are_counted_anew_has_no_more_of_them_for_that() -> None:
+    async with Host().working() as host:
+        host.answers["c"] = lambda: ValueError("a bad prompt")
+        found = await again(host.perform(task("large", "small", at=1, former=9, attempt=2)))
+        assert found.tries.former == 1
+        with pytest.raises(errors.Reject, match="a bad prompt"):
+            await host.perform(task("large", "small", at=1, former=1, attempt=4))
