@@ -55,11 +55,12 @@ async def perform(
         Reject: it has used up its attempts at the last fallback.
         Exception: as `Scheduler.perform`.
     """
-    assert task.tries is not None
-    if task.tries.former >= task.attempt:  # counted anew, since a message knows the reasons of its last deliveries only
-        task = msgspec.structs.replace(task, tries=msgspec.structs.replace(task.tries, former=task.attempt - 1))
-        assert task.tries is not None
-    place = task.tries.at
+    tries = task.tries
+    assert tries is not None
+    if tries.former >= task.attempt:  # counted anew, since a message knows the reasons of its last deliveries only
+        tries = msgspec.structs.replace(tries, former=task.attempt - 1)
+        task = msgspec.structs.replace(task, tries=tries)
+    place = tries.at
     while True:
         stand, is_open = _open(task, place, performer_of, scheduler)
         one = standing(task, stand)
@@ -71,7 +72,7 @@ async def perform(
             return await scheduler.perform(one, performer, returned, patience_s)
         except Passed as exc:
             if exc.is_impatient and is_open:
-                place = max(place, min(stand + 1, len(task.tries.entries) - 1))
+                place = max(place, min(stand + 1, len(tries.entries) - 1))
         except Barred:
             if not _open(task, place, performer_of, scheduler)[1]:
                 raise
