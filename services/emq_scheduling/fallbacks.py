@@ -46,6 +46,8 @@ class Tries(msgspec.Struct, frozen=True, omit_defaults=True):
         former: attempts before it came there.
         least: of a task that waits or runs, the place to which it may go back: that of the first entry that it has not
             tried for good. Not in messages.
+        reached: of such a task, the place to which its patience had brought it: it stands before that while all from
+            there on are shut. None while all are shut: its patience counts once one opens. Not in messages.
     """
 
     entries: tuple[str, ...]
@@ -54,6 +56,7 @@ class Tries(msgspec.Struct, frozen=True, omit_defaults=True):
     since: float = 0.0
     former: int = 0
     least: int = 0
+    reached: int | None = 0
 
     @property
     def own_type(self) -> str:

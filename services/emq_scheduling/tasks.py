@@ -88,10 +88,10 @@ def with_tries(headers: Mapping[str, str] | None, tries: Tries) -> dict[str, str
     return {**headers, HEADER: _encode(msgspec.structs.replace(_decode(headers[HEADER]), tries=tries)).decode()}
 
 
-def standing(task: Task, place: int) -> Task:
-    """Return a task as it stands at an entry of its fallbacks."""
+def standing(task: Task, place: int, reached: int | None) -> Task:
+    """Return a task as it stands at an entry of its fallbacks; `reached` as in `Tries`."""
     assert task.tries is not None
-    tries = msgspec.structs.replace(task.tries.to(place, task.attempt - 1), least=task.tries.at)
+    tries = msgspec.structs.replace(task.tries.to(place, task.attempt - 1), least=task.tries.at, reached=reached)
     return msgspec.structs.replace(task, type=tries.type(place), tries=tries)
 
 

@@ -64,12 +64,18 @@ class Shut:
         self._known.clear()
 
     def passes(self, task: Task) -> bool:
-        """Return whether a task is to leave its fallback, since that is shut and another one is not."""
+        """Return whether a task is to leave its fallback, to look for the one where it stands now."""
         tries = task.tries
         assert tries is not None
-        if not self.is_shut(task, tries, tries.at):
+        if self.is_shut(task, tries, tries.at):
+            first = tries.least
+        elif tries.reached is None:
+            return True
+        elif tries.at < tries.reached:
+            first = tries.reached
+        else:
             return False
-        return any(not self.is_shut(task, tries, place) for place in range(tries.least, len(tries.entries)))
+        return any(not self.is_shut(task, tries, place) for place in range(first, len(tries.entries)))
 
     def is_shut(self, task: Task, tries: Tries, place: int) -> bool:
         """Return whether a fallback of a task is shut now."""

@@ -17,9 +17,6 @@ from emq_scheduling.model import TaskType
 from emq_scheduling.outcomes import TryNext
 from emq_scheduling.tasks import Task, standing
 
-LOOK_S = 1.0
-"""Seconds after which a task looks again that stands behind where it has been, since all later fallbacks are shut."""
-
 LEAST_S = 0.1
 """Least seconds for which a task waits at a fallback, though its patience there is over: it may have room at once."""
 
@@ -63,11 +60,11 @@ async def perform(
     place = tries.at
     while True:
         stand, is_open = _open(task, place, performer_of, scheduler)
-        one = standing(task, stand)
+        one = standing(task, stand, place if is_open else None)
         performer = performer_of(one.type)
         if performer is None:
             raise NotNow(f"no performer of this host does tasks of type {one.type!r}", NO_ROOM_S)
-        patience_s = _patience_s(task, stand, clock.now()) if is_open and stand >= place else LOOK_S
+        patience_s = _patience_s(task, stand, clock.now()) if is_open and stand >= place else None
         try:
             return await scheduler.perform(one, performer, returned, patience_s)
         except Passed as exc:

@@ -11,6 +11,7 @@ import pytest
 
 from emq.runtime import errors
 from emq_scheduling import fallbacks
+from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.fallbacks import Tries
 from emq_scheduling.hosting import trying
 from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Run, record_of
@@ -441,10 +442,7 @@ async def test_a_task_goes_on_when_the_hours_of_its_fallback_end_while_it_waits_
         await first
 
 
-async def test_a_task_waits_at_a_paused_fallback_while_the_hours_of_another_are_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(trying, "LOOK_S", 0.01)
+async def test_a_task_waits_at_a_paused_fallback_while_the_hours_of_another_are_over() -> None:
     paused = msgspec.structs.replace(BY_DAY.resources["c"], paused=True)
     async with Host(msgspec.structs.replace(BY_DAY, resources={**BY_DAY.resources, "c": paused})).working() as host:
         host.clock.advance(400.0)
@@ -453,6 +451,34 @@ async def test_a_task_waits_at_a_paused_fallback_while_the_hours_of_another_are_
         assert not waits.done()
         host.scheduler.follow(BY_DAY, 5)
         assert await waits == "by c"
+
+
+async def test_tasks_whose_fallbacks_are_all_shut_cost_nothing_and_their_patience_counts_once_one_opens() -> None:
+    shut = {name: msgspec.structs.replace(each, paused=True) for name, each in POOL.resources.items()}
+    async with Host(msgspec.structs.replace(POOL, resources=shut)).working() as host:
+        added = host.scheduler.matching.add
+        adds = list[object]()
+
+        def add(waiting: Waiting, now: float) -> None:
+            adds.append(waiting)
+            added(waiting, now)
+
+        host.scheduler.matching.add = add  # type: ignore[method-assign]
+        freed = held(host, "a")
+        running = [host.perform(task("large", "small", id_=f"t{number}", patience_s=5.0)) for number in range(2)]
+        for _ in range(12):
+            host.clock.advance(1.0)
+            host.scheduler.sweep()
+            await asyncio.sleep(0.1)
+        assert len(adds) == 2, "each waits in its place"
+        host.scheduler.follow(msgspec.structs.replace(POOL, resources={**POOL.resources, "b": shut["b"]}), 5)
+        host.scheduler.sweep()
+        await rest()
+        host.scheduler.sweep()
+        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED, timeout=5)
+        assert [each.result() for each in done] == ["by c"], "the other runs on `a`, which is full"
+        freed.set()
+        await asyncio.gather(*running)
 
 
 async def test_a_task_goes_on_when_the_type_of_its_fallback_is_gone_and_holds_up_no_other_of_its_topic() -> None:
