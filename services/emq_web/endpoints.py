@@ -16,6 +16,7 @@ from emq_push.records.endpoints import EVENT_TYPE, Endpoint, EndpointSettings, H
 from emq_push.service import examples
 from emq_push.service.endpoint_edits import Made
 from emq_push.service.endpoints import EndpointService
+from emq_push.service.incoming import decoded
 from emq_push.service.refusals import converted
 from emq_push.service.topic_fields import MAX_SECRET, EndpointFields, TopicFields
 from emq_web import access, forms, models, versions
@@ -228,4 +229,4 @@ async def send_example(endpoint: EndpointId, of: access.Sender, body: ExampleBod
     asked = body or ExampleBody.model_validate({})
     payload = None if asked.payload is None else forms.encoded(asked.payload)
     receipt, sent = await examples.send(of.service, of.tenant, endpoint, asked.event_type, payload)
-    return answers.Example(id=receipt.id, delivery=receipt.deliveries[0], payload=msgspec.json.decode(sent))
+    return answers.Example(id=receipt.id, delivery=receipt.deliveries[0], payload=decoded(sent))

@@ -7,6 +7,7 @@ messages anyway. It reads the names again only if it has, and a schema only when
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from emq_push.service.refusals import Invalid
 
 LOOK_US = 2_000_000
 """Microseconds for which a process may know an old catalogue, after a change by another one."""
+MOST_S = 0.5
+"""Seconds of a processor for the checks of one request; beyond them it is refused."""
 MOST_COMPILED = 4 << 20
 """Most bytes of schemas, as JSON, that a process keeps compiled; beyond it, it begins again with none."""
 
@@ -65,12 +68,16 @@ class Catalogue:
             messages: each with the JSON pointer to it.
 
         Raises:
-            Invalid: an event type is unknown, or a payload does not fit the schema of its type.
+            Invalid: an event type is unknown, a payload does not fit the schema of its type, or checks would take long.
         """
         known = self._current(connection, now_us)
         if known.is_plain:
             return
+        begun_s = time.thread_time()
         for at, message in messages:
+            if time.thread_time() - begun_s > MOST_S:
+                text = "the checks of these messages take too long; send fewer of them in one request"
+                raise Invalid("payload_too_large", text, at)
             type_ = known.types.get(message.event_type)
             if type_ is None:
                 if known.check == "strict":

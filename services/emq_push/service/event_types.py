@@ -197,7 +197,7 @@ def _changed(
         example = payload_schemas.bounded(made.example, "the example", "/example")
         if made.newest:
             validator = payload_schemas.compiled(made.schemas[made.newest])
-            payload_schemas.check(validator, example, "the example", "/example")
+            payload_schemas.check_json(validator, msgspec.json.encode(example), "/example", "the example")
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -108,6 +109,17 @@ class Request(msgspec.Struct, frozen=True):
     def at(self, number: int) -> str:
         """Return the JSON pointer to a message in the caller's body."""
         return "" if self.is_single else f"/messages/{number}"
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("Number out of range")
+    return value
+
+
+decoded = msgspec.json.Decoder(float_hook=_float).decode
+"""Decodes JSON of callers. Of its own, `msgspec` takes 20 microseconds for each `1e300`: seconds for a payload."""
 
 
 def check(request: Request, now_us: int) -> None:

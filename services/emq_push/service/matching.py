@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from emq_push.records.endpoints import Endpoint, Filter
+from emq_push.service.incoming import decoded
 from emq_push.service.refusals import Invalid
 
 EVERY = "*"
@@ -120,7 +121,7 @@ class Matcher:
         if not have_filters:
             return endpoints
         try:
-            decoded = msgspec.json.decode(payload)
+            value = decoded(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            decoded = None
-        return [e for e in endpoints if all(holds(each, decoded) for each in e.settings.filters)]
+            value = None
+        return [e for e in endpoints if all(holds(each, value) for each in e.settings.filters)]
