@@ -20,8 +20,11 @@ MOST_STEPS = 100_000_000
 MOST_TO_EXPLAIN = 32_768
 """The same for an error of `anyOf` or `oneOf`, of which the library first writes what is wrong with each choice."""
 
-_VALUES = {"const", "enum", "default", "example", "examples", "$defs", "definitions", "$comment", "required"}
-"""Keywords with values of JSON, or with schemas that count only where they are referred to."""
+_WITHIN = {
+    *("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "contains", "propertyNames"),
+    *("items", "prefixItems", "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties"),
+}
+"""Keywords with schemas that count where they stand; those of others only where they are referred to."""
 _EXACT = 1_000
 """Parts of a `multipleOf` with a fraction: the library divides exactly, however large the number."""
 _CLASS = 50
@@ -101,15 +104,13 @@ class _Walk:
             return states(value), 0
         if word == "multipleOf" and isinstance(value, float):
             return _EXACT, 0
-        if word in _VALUES or not isinstance(value, dict | list):
-            return 0, 0
         if word == "properties" and isinstance(value, dict):
             return _most(self.of(each) for each in value.values())  # a value of the payload has one name
         if word in _MAPS and isinstance(value, dict):
             names = sum(states(name) for name in value) if word == "patternProperties" else 0
             parts, again = _sum(self.of(each) for each in value.values())
             return parts + names, again
-        return self.of(value)
+        return self.of(value) if word in _WITHIN and isinstance(value, dict | list) else (0, 0)
 
     def _targets(self, reference: str) -> list[Any]:
         """Return where a reference may lead; with an `$id` below the root, that may be more than one place."""
@@ -177,7 +178,7 @@ def _at(base: Any, pointer: str) -> Any:
         if isinstance(base, dict):
             base = base.get(name)
         else:
-            base = base[int(name)] if isinstance(base, list) and name.isdigit() and int(name) < len(base) else None
+            base = base[int(name)] if isinstance(base, list) and name.isdecimal() and int(name) < len(base) else None
     return base
 
 
