@@ -32,6 +32,13 @@ def chain(links: int) -> dict[str, Any]:
     return {"$defs": {**parts, f"a{links}": {}}, "$ref": "#/$defs/a0"}
 
 
+def unevaluated(levels: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"properties": {"a": True}}
+    for _ in range(levels):
+        found = {"if": found, "unevaluatedProperties": False}
+    return found
+
+
 def twice(word: str, reference: str, **more: Any) -> dict[str, Any]:
     """Return a schema that checks each item of a list by itself, twice."""
     return {**more, "items": {"allOf": [{word: reference}, {word: reference}]}}
@@ -50,11 +57,12 @@ def check(schema: Any, payload: bytes) -> None:
     [
         doubling(18),
         chain(1_500),
+        unevaluated(24),
         {"pattern": "(a{0,300}){0,300}b"},
         {"allOf": [{"pattern": rf"\p{{L}}{{0,{n}}}"} for n in range(200, 230)]},
         {"patternProperties": {f"^.*{n}$": {} for n in range(2_600)}},
     ],
-    ids=["doubling", "chain", "repeats", "classes", "names"],
+    ids=["doubling", "chain", "unevaluated", "repeats", "classes", "names"],
 )
 async def test_a_schema_that_costs_too_much_is_refused_when_it_is_stored(api: Api, schema: Any) -> None:
     found = await api("PUT", "/v1/event-types/order.paid", {"schemas": {"1": schema}}, status=422)

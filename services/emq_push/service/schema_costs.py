@@ -29,6 +29,8 @@ _EXACT = 1_000
 """Parts of a `multipleOf` with a fraction: the library divides exactly, however large the number."""
 _CLASS = 50
 """States of a class of Unicode."""
+_AGAIN = 3
+"""How often `unevaluatedProperties` has the parts beside it checked, with those that it asks once more."""
 _REFS = ("$ref", "$dynamicRef", "$recursiveRef")
 _MAPS = ("patternProperties", "dependentSchemas", "dependencies")
 
@@ -93,7 +95,8 @@ class _Walk:
             self._open.add(place)
             parts, again = _sum(self._keyword(word, value) for word, value in schema.items())
             self._open.remove(place)
-            self._done[place] = parts + 1, again
+            parts = (parts + 1) * (_AGAIN if "unevaluatedItems" in schema or "unevaluatedProperties" in schema else 1)
+            self._done[place] = parts, again
             self.most_again = max(self.most_again, again)
         return self._done[place]
 
