@@ -98,6 +98,8 @@ def test_a_schema_that_refers_to_itself_twice_takes_no_deep_payload(schema: Any)
     ("schema", "parts"),
     [
         ({"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}}, 3),
+        ({"anyOf": [{"items": {"$ref": "#"}}, {"additionalProperties": {"$ref": "#"}}, {"type": "string"}]}, 8),
+        ({"type": "array", "prefixItems": [{"const": "and"}, {"$ref": "#"}, {"$ref": "#"}]}, 3),
         ({"properties": {f"p{n}": {"type": "string"} for n in range(1_000)}, "required": ["p1"]}, 3),
         ({"enum": [{"a": [1]}, 2], "const": {"a": {}}, "$defs": {"a": {}}, "x": {"$ref": "y"}}, 1),
         ({"items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"pattern": "^[A-Z]{2}$"}}}, 8),

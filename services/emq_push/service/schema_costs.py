@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 MOST_PARTS = 10_000
 """Most parts of a schema."""
@@ -31,6 +31,9 @@ _CLASS = 50
 """States of a class of Unicode."""
 _AGAIN = 3
 """How often `unevaluatedProperties` has the parts beside it checked, with those that it asks once more."""
+_Counts: TypeAlias = tuple[int, int, int]
+_OF_LISTS = {"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"}
+_OF_OBJECTS = {"properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"}
 _REFS = ("$ref", "$dynamicRef", "$recursiveRef")
 _MAPS = ("patternProperties", "dependentSchemas", "dependencies")
 
@@ -62,7 +65,7 @@ def of(schema: Any) -> Cost:
         LookupError: a reference leads out of it.
     """
     walk = _Walk(schema)
-    parts, _ = walk.of(schema)
+    parts, *_ = walk.of(schema)
     if parts > MOST_PARTS:
         raise ValueError(f"a value would be checked against more than {MOST_PARTS:,} parts of it; make it simpler")
     return Cost(parts, walk.most_again, walk.has_choice)
@@ -78,42 +81,49 @@ class _Walk:
             for name in {str(each[word]) for word in ("$anchor", "$dynamicAnchor") if word in each} | _old_anchor(each):
                 self._anchors.setdefault(name, []).append(each)
         self.has_choice = any(word in each for each in every for word in ("anyOf", "oneOf"))
-        self._done: dict[int, tuple[int, int]] = {}
+        self._done: dict[int, _Counts] = {}
         self._open: set[int] = set()
         self.most_again = 0
 
-    def of(self, schema: Any) -> tuple[int, int]:
-        """Return the parts of a schema, and how often it refers to one that it is a part of."""
+    def of(self, schema: Any) -> _Counts:
+        """Return the parts of a schema, and how often it refers to one that it is a part of: for a list, an object."""
         if not isinstance(schema, dict):
-            return (1, 0) if not isinstance(schema, list) else _sum(self.of(each) for each in schema)
+            return (1, 0, 0) if not isinstance(schema, list) else _sum(self.of(each) for each in schema)
         place = id(schema)
         if place in self._open:
-            return 1, 1
+            return 1, 1, 1
         if place not in self._done:
             if len(self._open) >= MOST_OPEN:
                 raise ValueError(f"it has more than {MOST_OPEN} parts within each other, with those that it refers to")
             self._open.add(place)
-            parts, again = _sum(self._keyword(word, value) for word, value in schema.items())
+            parts, *again = _sum(self._keyword(word, value) for word, value in schema.items())
             self._open.remove(place)
             parts = (parts + 1) * (_AGAIN if "unevaluatedItems" in schema or "unevaluatedProperties" in schema else 1)
-            self._done[place] = parts, again
-            self.most_again = max(self.most_again, again)
+            self._done[place] = parts, again[0], again[1]
+            self.most_again = max(self.most_again, *again)
         return self._done[place]
 
-    def _keyword(self, word: str, value: Any) -> tuple[int, int]:
+    def _keyword(self, word: str, value: Any) -> _Counts:
+        parts, in_list, in_object = self._whole(word, value)
+        if word in _OF_LISTS:
+            return parts, max(in_list, in_object), 0
+        return (parts, 0, max(in_list, in_object)) if word in _OF_OBJECTS else (parts, in_list, in_object)
+
+    def _whole(self, word: str, value: Any) -> _Counts:
         if word in _REFS and isinstance(value, str):
             return _most(self.of(each) for each in self._targets(value))
         if word == "pattern" and isinstance(value, str):
-            return states(value), 0
+            return states(value), 0, 0
         if word == "multipleOf" and isinstance(value, float):
-            return _EXACT, 0
+            return _EXACT, 0, 0
+        if word in ("items", "prefixItems") and isinstance(value, list):
+            return _most(self.of(each) for each in value)  # a value of the payload has one place
         if word == "properties" and isinstance(value, dict):
-            return _most(self.of(each) for each in value.values())  # a value of the payload has one name
+            return _most(self.of(each) for each in value.values())  # and one name
         if word in _MAPS and isinstance(value, dict):
             names = sum(states(name) for name in value) if word == "patternProperties" else 0
-            parts, again = _sum(self.of(each) for each in value.values())
-            return parts + names, again
-        return self.of(value) if word in _WITHIN and isinstance(value, dict | list) else (0, 0)
+            return _sum([(names, 0, 0), *(self.of(each) for each in value.values())])
+        return self.of(value) if word in _WITHIN and isinstance(value, dict | list) else (0, 0, 0)
 
     def _targets(self, reference: str) -> list[Any]:
         """Return where a reference may lead; with an `$id` below the root, that may be more than one place."""
@@ -185,11 +195,11 @@ def _at(base: Any, pointer: str) -> Any:
     return base
 
 
-def _sum(costs: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    both = list(costs)
-    return sum(parts for parts, _ in both), sum(again for _, again in both)
+def _sum(counts: Iterable[_Counts]) -> _Counts:
+    parts, in_list, in_object = zip((0, 0, 0), *counts, strict=True)
+    return sum(parts), sum(in_list), sum(in_object)
 
 
-def _most(costs: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    both = list(costs)
-    return max((parts for parts, _ in both), default=0), max((again for _, again in both), default=0)
+def _most(counts: Iterable[_Counts]) -> _Counts:
+    parts, in_list, in_object = zip((0, 0, 0), *counts, strict=True)
+    return max(parts), max(in_list), max(in_object)
