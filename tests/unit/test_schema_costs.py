@@ -135,12 +135,11 @@ def test_a_large_payload_needs_a_simple_schema() -> None:
 
 def test_a_wrong_payload_is_refused_at_once_though_the_schema_has_choices() -> None:
     """The library writes an error for each item and choice: some seconds for a megabyte."""
-    for size, pointer in ((3, "/payload"), (200_000, "/payload")):
-        begun = time.thread_time()
-        with pytest.raises(Invalid, match="does not fit") as caught:
+    for size, explains in ((3, True), (200_000, False)):
+        with pytest.raises(Invalid, match="does not fit its schema") as caught:
             check(TEXTS, msgspec.json.encode([1] * size))
-        assert (caught.value.code, caught.value.pointer) == ("wrong_payload", pointer)
-        assert time.thread_time() - begun < 1
+        assert (caught.value.code, caught.value.pointer) == ("wrong_payload", "/payload")
+        assert ("is not valid under any" in str(caught.value)) == explains
 
 
 @pytest.mark.parametrize("decode", [incoming.decoded, lambda text: check({}, text)])
