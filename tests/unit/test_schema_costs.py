@@ -139,7 +139,7 @@ def test_a_wrong_payload_is_refused_at_once_though_the_schema_has_choices() -> N
         with pytest.raises(Invalid, match="does not fit its schema") as caught:
             check(TEXTS, msgspec.json.encode([1] * size))
         assert (caught.value.code, caught.value.pointer) == ("wrong_payload", "/payload")
-        assert ("is not valid under any" in str(caught.value)) == explains
+        assert ("schema: [1," in str(caught.value)) == explains
 
 
 @pytest.mark.parametrize("decode", [incoming.decoded, lambda text: check({}, text)])
