@@ -262,13 +262,13 @@ async def test_the_keyboard_reaches_everything_in_order_and_the_focus_shows(boar
     page = await board.signed_in(await board.key("admin"))
     await until(page, "#verdict", "Flowing")
     reached = []
-    for _ in range(12):
+    for _ in range(13):
         await page.keyboard.press("Tab")
         reached.append(await page.evaluate("document.activeElement.innerText.trim().split('\\n')[0]"))
         outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none"
-    places = ["Now", "Tenants", "Families", "Pools", "Hosts", "Notices", "Keys", "Changes"]
-    assert reached[:11] == ["Skip to the content", "EMQ", *places, "Live"]
+    places = ["Now", "Tenants", "Event types", "Families", "Pools", "Hosts", "Notices", "Keys", "Changes"]
+    assert reached[:12] == ["Skip to the content", "EMQ", *places, "Live"]
     for id_ in ("needy-table", "needy-1"):
         await page.locator(f"#{id_}").focus()
         await asyncio.sleep(3)  # the part is renewed meanwhile

@@ -20,7 +20,7 @@ MARK = "zz-gone"
 TOPICS = 200
 
 DOCUMENTED = (
-    "app._store",  # the store's data: its seals refuse what producers with an old picture publish
+    "app.store",  # the store's data: its seals refuse what producers with an old picture publish
     "app.host.work.lanes._due._heap",  # at most as many outdated entries as `SPARE` and the live ones
 )
 """What may still hold a few names, or must."""
