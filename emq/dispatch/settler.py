@@ -112,7 +112,7 @@ class Settler:
             ([p for p in batch if p.message.member is not None and not p.moves], self._settle_slots),
             ([p for p in batch if p.message.member is None and not p.moves], self._settle_lanes),
             # Apart, since a server may wait for seconds for a replica that is gone.
-            *(([p for p in moving if p.group.owner.topic.options.durability == d], self._move) for d in Durability),
+            *(([p for p in moving if p.group.durability == d], self._move) for d in Durability),
         )
         calls: list[Call] = [
             partial(self._whole, call, some) for part, call in parts for some in self._troubles.apart(part, _group_name)
@@ -179,7 +179,7 @@ class Settler:
     async def _move(self, batch: Sequence[Pending]) -> None:
         """Add messages to their lanes, and then finish them in their present places."""
         now_ms, left = self._clock.now_us() // 1000, self._to_send(batch)
-        moved = [(lane_add(p, now_ms), p.group.owner.topic.options.durability) for p in left]
+        moved = [(lane_add(p, now_ms), p.group.durability) for p in left]
         added = await of_each_add(self._lanes.add, moved)
         for pending, answer in self._answered(left, [_of_add(answer) for answer in added]):
             self._done(pending, answer)

@@ -171,7 +171,7 @@ class Forwarder:
 
     async def _put(self, batch: list[_Entry]) -> list[_Entry]:
         """Add entries to their other lanes; return the entries whose id the other lane knows already."""
-        moved = [(e.add, e.group.owner.topic.options.durability) for e in batch]
+        moved = [(e.add, e.group.durability) for e in batch]
         now_ms = self._clock.now_us() // 1000
         for entry in batch:
             entry.sent_ms.setdefault(entry.lane, now_ms)

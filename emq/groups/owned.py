@@ -21,6 +21,7 @@ from emq.quota.counter import Counter, own_counter
 from emq.quota.places.sharing import HoldingTimes
 from emq.quota.throttle import Throttle
 from emq.quota.topic_counter import GroupCounter, TopicCounter
+from emq.storage.durability import Durability
 from emq.storage.marks import Marks
 from emq.storage.message import Message
 from emq.storage.slot_store import Slot, SlotKind
@@ -238,6 +239,10 @@ class OwnedGroup(WaitingMessages):
         self.stopping = True
         if isinstance(counter := own_counter(self.counter), GroupCounter):
             counter.leave(now)
+
+    @property
+    def durability(self) -> Durability:
+        return self.owner.topic.options.durability
 
     @property
     def has_claims(self) -> bool:

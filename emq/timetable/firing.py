@@ -88,10 +88,6 @@ class _Turn:
         return [merged_occurrences.placed(topic, m, due_ms, m.expires_us) for _, due_ms in self.occurrences]
 
     @property
-    def durability(self) -> Durability:
-        return self.group.owner.topic.options.durability
-
-    @property
     def stays(self) -> bool:
         """True if the schedule goes on after this turn."""
         return not self.reason and self.due_ms is not None
@@ -193,7 +189,7 @@ class Firing:
             self._something.clear()
         adding, self._to_add = self._to_add, []
         settling, self._to_settle = self._to_settle, []
-        parts = [[turn for turn in adding if turn.durability == d] for d in Durability]  # one may wait for seconds
+        parts = [[turn for turn in adding if turn.group.durability == d] for d in Durability]  # one may take seconds
         calls: list[Call] = [partial(self._fire, part, ()) for part in parts if part]
         return [*calls, partial(self._fire, (), settling)]
 
@@ -229,13 +225,13 @@ class Firing:
         """Add occurrences; return the turns that may be settled."""
         turns = self._kept(turns, lambda turn: turn.group.lost or (turn.group.stopping and not turn.in_doubt))
         adds_of = [turn.adds for turn in turns]
-        adds = [(add, turn.durability) for turn, each in zip(turns, adds_of, strict=True) for add in each]
+        adds = [(add, turn.group.durability) for turn, each in zip(turns, adds_of, strict=True) for add in each]
         now_ms = self._clock.now_us() // 1000
         for turn, each in zip(turns, adds_of, strict=True):
             for add in each:
                 turn.sent_ms.setdefault(add.id, now_ms)
         answers = iter(await of_each_add(self._lanes.add, adds))
-        placed = [(each.add, turn.durability) for turn in turns for each in turn.placed]
+        placed = [(each.add, turn.group.durability) for turn in turns for each in turn.placed]
         places = iter(await of_each_add(self._slots.add, placed))
         added = []
         for turn, mine in zip(turns, adds_of, strict=True):
@@ -272,7 +268,7 @@ class Firing:
             for turn, answer in zip(turns, answers, strict=True)
             if answer is False and turn.stays and turn.entry.uid not in turn.proven
         ]
-        added = await of_each_add(self._lanes.add, [(turn.entry_add, turn.durability) for turn in vanished])
+        added = await of_each_add(self._lanes.add, [(turn.entry_add, turn.group.durability) for turn in vanished])
         unadded = {id(turn): a for turn, a in zip(vanished, added, strict=True) if isinstance(a, FAILURES)}
         for turn, answer in zip(turns, answers, strict=True):
             answer = unadded.get(id(turn), answer)
