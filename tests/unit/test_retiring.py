@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -13,6 +14,7 @@ from emq.offsets.checkpoints import CheckpointStore
 from emq.runtime import errors
 from emq.storage import message
 from emq.storage.answers import served
+from emq.storage.durability import Durability
 from emq.storage.lane_store import LaneAdd
 from emq.storage.log_store import Put, Trim
 from emq.storage.message import Message
@@ -198,6 +200,29 @@ async def test_a_rescue_that_fails_is_tried_again(
     watching.cancel()
     lanes = [await r.store.real.lanes.waiting(lane) for lane in ("orders/0", LANE)]
     assert [len(entries) for entries in lanes] == [1, 0]
+
+
+async def test_a_rescued_message_stays_as_durable_as_it_was_published(r: Rig) -> None:
+    asked = []
+    late = LaneAdd(LANE, "late", message.encode_retry(Message("late", b"x")), LATER_MS)
+
+    async def add(adds: Sequence[LaneAdd], durability: Durability = Durability.ACCEPTED) -> Any:
+        asked.append(durability)
+        return await r.store.real.lanes.add(adds, durability)
+
+    await shrunk(r)
+    await r.admin.update("orders", durability="fsynced")
+    loop, real = retirement(r, stable_s=0.0), r.catalog.change
+
+    async def dropped(*args: Any, **options: Any) -> Topic:
+        after = await real(*args, **options)
+        await r.store.real.lanes.add([late])
+        return after
+
+    r.store.lanes.replace("add", add)
+    with mock.patch.object(r.catalog, "change", dropped):
+        assert await loop.retire(await r.catalog.get("orders"))
+    assert asked == [Durability.FSYNCED]
 
 
 async def test_groups_that_a_host_seals_by_an_old_picture_of_the_catalog_are_opened_again(r: Rig) -> None:
