@@ -81,7 +81,7 @@ async def test_what_the_server_did_unheard_is_found_again_and_not_done_twice(
         assert any(sent in load.done for sent in load.unknown)  # it was done
     else:
         assert not load.unknown
-        assert load.broken.total() >= 4
+        assert load.broken.total() >= 2  # a call may lose the answers of both scripts
 
 
 async def test_of_adds_sent_together_each_learns_what_became_of_itself(redis_server: servers.RedisServer) -> None:

@@ -108,6 +108,7 @@ _PORT = re.compile(r"127\.0\.0\.1:\d+")
 _VARYING = (
     (_ID, "ID"),
     (_PORT, "127.0.0.1:PORT"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?!:)"), "TIME"),  # another day's, to the minute
     (re.compile(r"\d{4}-\d\d-\d\d[T ]?"), ""),
     (re.compile(r"\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?"), "TIME"),
     (re.compile(r"\(UTC([+-]\d\d:\d\d|/)*\)"), "(ZONE)"),

@@ -46,7 +46,7 @@ class Load:
         done: by topic and name.
         settled: verdicts that were carried out, by slot, member, token and verdict; a member that is tried again at
             once has the same token, the second, twice.
-        broken: calls to the slots that failed, by name.
+        broken: calls to the slots of which a part failed, by name.
     """
 
     def __init__(self, url: str, directory: Path) -> None:
@@ -149,6 +149,7 @@ class Load:
                 except errors.StoreUnavailable:
                     self.broken[name] += 1
                     raise
+                self.broken[name] += any(isinstance(answer, errors.StoreUnavailable) for answer in answers)
                 if name == "settle":
                     pairs = zip(requests, answers, strict=True)
                     self.settled.update(
