@@ -125,6 +125,7 @@ class Scheduler:
         self._on_ended = on_ended
         self._is_due = False
         self._alarm = Alarm(self._match)
+        self._passing: list[Waiting] = []
         self._look: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -239,7 +240,7 @@ class Scheduler:
         self._waiting[waiting] = None
         timer = None
         if patience_s is not None:
-            timer = asyncio.get_running_loop().call_later(patience_s, self._drop, waiting, Passed(is_impatient=True))
+            timer = asyncio.get_running_loop().call_later(patience_s, self._impatient, waiting)
         try:
             self.matching.add(waiting, now)
             self.soon()
@@ -350,8 +351,18 @@ class Scheduler:
             self._started(start, now)
         if len(starts) >= AT_ONCE:
             self.soon()
+            return
+        self._alarm.set(self.matching.next_at(now), now)
+        for waiting in self._passing:
+            self._drop(waiting, Passed(is_impatient=True))
+        self._passing.clear()
+
+    def _impatient(self, waiting: Waiting) -> None:
+        """Let a task go on to its next fallback, but not before a look that is due: it may have room here."""
+        if self._is_due:
+            self._passing.append(waiting)
         else:
-            self._alarm.set(self.matching.next_at(now), now)
+            self._drop(waiting, Passed(is_impatient=True))
 
     def _started(self, start: Start, now: float) -> None:
         task = start.waiting.task

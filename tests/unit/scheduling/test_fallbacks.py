@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
@@ -289,6 +290,10 @@ async def test_many_tasks_whose_patience_is_over_all_start_at_a_free_entry() -> 
     async with Host(msgspec.structs.replace(POOL, resources={**POOL.resources, "a": wide})).working() as host:
         host.clock.advance(60.0)
         running = [host.perform(task("large@a", "small", patience_s=1.0, id_=f"t{i}")) for i in range(200)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # now all wait
+        # A busy process: their time is over before the looks that start them.
+        asyncio.get_running_loop().call_soon(time.sleep, 1.5 * trying.LEAST_S)
         assert set(await asyncio.gather(*running)) == {"by a"}
 
 
