@@ -34,23 +34,6 @@ async def test_a_handler_may_be_an_object_that_cannot_be_hashed() -> None:
     assert shop.sold == [b"1"]
 
 
-async def test_a_second_harness_in_one_event_loop_is_refused_and_the_first_goes_on() -> None:
-    app, other, shop = emq.App(), emq.App(), Shop([])
-    app.handler("o")(shop)
-    store = other.settings.store
-    async with emq_testing.Harness(app) as t:
-        await app.create_topic("o", qps=50)
-        with pytest.raises(RuntimeError, match="another harness is open"):
-            async with emq_testing.Harness(other):
-                raise AssertionError("it opened")
-        await t.publish("o", "1", delay_ms=3_600_000)
-        await t.advance(hours=1)
-    assert shop.sold == [b"1"]
-    assert other.settings.store == store
-    async with emq_testing.Harness(other) as u:
-        assert await u.left() == []
-
-
 @pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])
 async def test_time_goes_on_by_a_finite_number_of_seconds_only(seconds: float) -> None:
     async with emq_testing.Harness(emq.App()) as t:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import datetime
 import functools
 import math
 import random
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Self
 
 from emq import App, Message
@@ -22,9 +20,8 @@ from emq.runtime.clock import SystemClock
 from emq_testing import left as rest
 from emq_testing.database import VirtualDatabase
 from emq_testing.left import Left, NotSettled
-from emq_testing.outside import RealWork
 from emq_testing.record import Failure, Published, Record, watch
-from emq_testing.virtual_time import VirtualTime, installed
+from emq_testing.together import Running, Together, joined, of_engine
 
 SETTLE_S = 300.0
 """Virtual seconds for which `settled` waits."""
@@ -39,17 +36,8 @@ although its handler publishes or fails for ever."""
 LOOK_S = 0.5
 """Virtual seconds between two looks at the work left, while the engine reports nothing."""
 
-ROUNDS = 100
-"""Most rounds of the event loop for which a look at the work left waits."""
-
-LEAD_S = 2.0
-"""Virtual seconds before the next due time at which a leap ends, so that the loops of the host are on time again."""
-
 GRACE_S = 0.1
 """Virtual seconds after the end of `advance` in which messages that came due may still start."""
-
-_of_engine: contextvars.ContextVar[bool] = contextvars.ContextVar("emq_testing_engine", default=False)
-"""True in the engine's own tasks and timers; False in handlers and in the test."""
 
 
 class Harness:
@@ -65,10 +53,15 @@ class Harness:
     While the harness is open, the app uses neither its own store and database nor its trail and cluster. The harness
     leaves the app as it found it, so that every test can open a fresh one.
 
+    Several harnesses may be open at once, each with an app of its own. They share one virtual time: it stands still
+    while anything runs in any of the apps. `settled`, `drained` and all that a harness tells are about its own app;
+    `advance` lets the messages of all of them start.
+
     Args:
         app: an app that is not open. A module's own `app` will do.
-        start: the virtual time at first; with a time zone, or in UTC. None for the time of the machine. Give it where a
-            test depends on the calendar, as cron schedules do. In both cases the first second is a quarter over.
+        start: the virtual time at first; with a time zone, or in UTC. Give it where a test depends on the calendar, as
+            cron schedules do. None for the time of the machine. In both cases the first second is a quarter over. While
+            another harness is open, None is the virtual time that it is there.
         patience_s: real seconds for which time stands still at most while a thread works or another process does not
             answer; see `emq_testing.outside`.
         overrides: functions to call in place of those that handlers name in `Depends`: the named function is the key.
@@ -89,27 +82,21 @@ class Harness:
         self._overrides = overrides or {}
         self._start = start if start is None or start.tzinfo else start.replace(tzinfo=datetime.UTC)
         self._patience_s = patience_s
-        self._changed = asyncio.Event()
-        self._record = Record(self._changed.set)
+        self._record = Record(self._has_changed)
         self._stack: contextlib.AsyncExitStack | None = None
-        self._is_waiting = False
-        self._running = 0
         self._host: Host
-        self._outside: RealWork
-        self._time: VirtualTime
+        self._together: Together
         self._wrapped: dict[int, tuple[Binding, Binding]] = {}  # a call may be an object that cannot be hashed
 
     async def __aenter__(self) -> Self:
         if self.app._stack is not None:
             raise RuntimeError("the app is open already; let the harness open it: `async with Harness(app) as t:`")
-        loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
-            self._outside = RealWork(loop, self._patience_s, self._expects_answers)
-            self._time = stack.enter_context(installed(loop, self._outside))
-            stack.enter_context(self._outside.counting())
+            self._together = stack.enter_context(joined(self._patience_s))
             self._set_up(stack)
             await stack.enter_async_context(self.app)
             await stack.enter_async_context(self._hosting())
+            stack.enter_context(self._together.minding(Running(self.app, self._record, self._host)))
             self._stack = stack.pop_all()
         return self
 
@@ -171,12 +158,12 @@ class Harness:
         if not 0 <= passing_s < math.inf:
             raise ValueError(f"time cannot advance by {passing_s:g} s; give a number of at least 0")
         until = loop.time() + passing_s
-        with self._waiting():
+        with self._together.passing():
             while loop.time() < until:
-                self._leap(await self._look(), until)
-                await self._next_change(min(until, loop.time() + LOOK_S))
-            while any(left.is_due for left in await self._look()) and loop.time() < until + GRACE_S:
-                await self._next_change(loop.time() + 0.001)
+                self._together.leap(await self._together.look(), until)
+                await self._together.next_change(min(until, loop.time() + LOOK_S))
+            while (await self._together.look()).is_due and loop.time() < until + GRACE_S:
+                await self._together.next_change(loop.time() + 0.001)
 
     async def left(self) -> list[Left]:
         """Return the work left in each topic with any, such as a paused one."""
@@ -219,15 +206,16 @@ class Harness:
         loop = asyncio.get_running_loop()
         began = loop.time()
         most_started: int | None = None
-        with self._waiting():
+        with self._together.passing():
             while True:
-                left = await self._look()
+                look = await self._together.look()
+                left = look.of(self.app)
                 if most_started is None:
                     waiting = sum(one.ready + one.in_flight + one.later for one in left)
                     most_started = self._host.work.dispatcher.started + DRAIN_STARTS + ATTEMPTS * waiting
                 if rest.is_at_rest(left) and not (later and await rest.has_later(self.app, left)):
                     return
-                self._leap(left, began + within_s)
+                self._together.leap(look, began + within_s)
                 if later and self._host.work.dispatcher.started > most_started:
                     raise NotSettled(
                         f"not at rest after more than {DRAIN_STARTS:,} starts; left: {rest.listed(left)}; does a "
@@ -235,72 +223,16 @@ class Harness:
                     )
                 if loop.time() >= began + within_s:
                     raise NotSettled(f"not at rest after {within_s:g} s of virtual time; left: {rest.listed(left)}")
-                await self._next_change(min(began + within_s, loop.time() + LOOK_S))
+                await self._together.next_change(min(began + within_s, loop.time() + LOOK_S))
 
-    async def _look(self) -> list[Left]:
-        """Return the work left, once the host knows all topics and the ready callbacks have run."""
-        loop: Any = asyncio.get_running_loop()
-        await self._host.catalog.look()  # a leap would delay the host's own look
-        for _ in range(ROUNDS):
-            if not loop._ready:
-                break
-            await asyncio.sleep(0)
-        self._changed.clear()
-        return await self.left()
-
-    async def _next_change(self, until: float) -> None:
-        """Wait until the engine reports something, at most until this time of the loop."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(until):
-                await self._changed.wait()
-
-    def _leap(self, left: Sequence[Left], until: float) -> None:
-        """Skip the idle rounds of the engine: leap to shortly before the next event.
-
-        The next event is a due time, or a timer of the test, of a handler, or of a task that a handler started.
-        """
-        loop: Any = asyncio.get_running_loop()
-        timers = [
-            timer.when() for timer in loop._scheduled if not timer.cancelled() and not timer._context.get(_of_engine)
-        ]
-        if loop._ready or not self._may_leap(left, timers):
-            return
-        ahead_s = loop.time() - self.app.clock.now() - LEAD_S
-        dues = [one.next_due_ms / 1000 + ahead_s for one in left if one.next_due_ms is not None]
-        self._time.leap(min([until, *dues, *timers]))
-
-    def _may_leap(self, left: Sequence[Left], timers: Sequence[float]) -> bool:
-        if any(one.is_due or (one.later and one.next_due_ms is None) for one in left):
-            return False
-        running = [one.topic for one in left if one.in_flight]
-        owned = self._host.ownership.owned
-        # The timer of `handler_timeout_s` counts as the engine's own.
-        timed = any(owned[topic].topic.options.handler_timeout_s is not None for topic in running if topic in owned)
-        return not running or bool(timers and not timed and not self._outside.is_at_work())
-
-    @contextlib.contextmanager
-    def _waiting(self) -> Iterator[None]:
-        self._is_waiting = True
-        try:
-            yield
-        finally:
-            self._is_waiting = False
-
-    def _expects_answers(self) -> bool:
-        """Return whether a handler, or the test itself, may wait for a connection."""
-        return not self._is_waiting or self._running > 0
+    def _has_changed(self) -> None:
+        self._together.changed.set()
 
     # ---------------------------------------------------------------------------------------------------- setting up
 
     def _set_up(self, stack: contextlib.AsyncExitStack) -> None:
         """Give the app a store, a database and a time of its own, until the stack ends."""
-        app, virtual = self.app, self._time
-        begin_s = time.time() if self._start is None else self._start.timestamp()
-        begin_ns, begun_s = int(begin_s) * 1_000_000_000 + 250_000_000, virtual.now
-
-        def wall_ns() -> int:
-            # In whole microseconds: the fractions of the loop's time differ from run to run.
-            return begin_ns + round((virtual.now - begun_s) * 1e6) * 1000
+        app, wall_ns = self.app, self._together.wall(self._start)
 
         async def open_database(_: str, *, create: bool) -> VirtualDatabase:
             return await VirtualDatabase.open_by("sqlite://", wall_ns)
@@ -335,39 +267,36 @@ class Harness:
         return self._wrapped[id(binding)][1]
 
     async def _handle(self, call: Callable[[Any], Awaitable[object]], argument: Any) -> object:
-        self._running += 1
-        self._outside.stirred()
-        try:
+        with self._together.handling():
             return await self._outside_of_engine(functools.partial(call, argument))
-        finally:
-            self._running -= 1
 
     async def _with_listening(self, start_hooks: Callable[[], Awaitable[None]]) -> None:
         watch(self.app.producer, self._record)
         await start_hooks()
 
     async def _outside_of_engine(self, step: Callable[[], Awaitable[object]]) -> object:
-        token = _of_engine.set(False)
+        token = of_engine.set(False)
         try:
             return await step()
         finally:
-            _of_engine.reset(token)
+            of_engine.reset(token)
 
     async def _in_thread(self, run: Callable[..., Awaitable[object]], *arguments: Any) -> object:
-        self._outside.began()
+        outside = self._together.outside
+        outside.began()
         try:
             return await run(*arguments)
         finally:
-            self._outside.ended()
+            outside.ended()
 
     @contextlib.asynccontextmanager
     async def _hosting(self) -> AsyncIterator[None]:
-        token = _of_engine.set(True)
+        token = of_engine.set(True)
         running = self.app.running()
         try:
             host = await running.__aenter__()
         finally:
-            _of_engine.reset(token)
+            of_engine.reset(token)
         try:
             self._host = host
             self._listen(host)

@@ -25,12 +25,13 @@ class RealWork:
 
     Attributes:
         threads: functions that run in threads for this loop.
+        patience_s: the seconds above.
         expecting: returns whether somebody may wait for a connection.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, patience_s: float, expecting: Callable[[], bool]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, expecting: Callable[[], bool]) -> None:
         self._loop: Any = loop
-        self._patience_s = patience_s
+        self.patience_s = 0.0
         self._is_patient = True
         self.expecting = expecting
         self.threads = 0
@@ -39,7 +40,7 @@ class RealWork:
         """See `Outside.wait`."""
         if not self._is_patient or not self.is_at_work():
             return []
-        found = select(self._patience_s)
+        found = select(self.patience_s)
         self._is_patient = bool(found)
         return found
 

@@ -110,7 +110,7 @@ def installed(loop: asyncio.AbstractEventLoop, outside: Outside) -> Iterator[Vir
     an event loop's time must not go back.
 
     Raises:
-        RuntimeError: the loop is not one of asyncio's own, or its time is virtual already.
+        RuntimeError: the loop is not one of asyncio's own.
     """
     pace.begin_anew()
     selector = getattr(loop, "_selector", None)
@@ -120,11 +120,6 @@ def installed(loop: asyncio.AbstractEventLoop, outside: Outside) -> Iterator[Vir
     if isinstance(loop, VirtualLoop):
         yield loop._virtual
         return
-    is_virtual = isinstance(getattr(loop.time, "__self__", None), VirtualTime)
-    if is_virtual:
-        raise RuntimeError(
-            "another harness is open in this event loop, and time can jump for one app only; leave its block first"
-        )
     real_time, begin_s = loop.time, loop.time()
     virtual, real_select = VirtualTime(begin_s, outside=outside), selector.select
     loop.time = virtual.time  # type: ignore[method-assign]
