@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,7 +30,7 @@ def decoder(annotation: Any, name: str) -> Decode:
     while hasattr(bare, "__supertype__"):
         bare = bare.__supertype__
     if bare in (bytes, str):
-        plain = _payload if bare is bytes else _text
+        plain = operator.attrgetter("payload") if bare is bytes else _text
         return plain if annotation is bare else _constrained(plain, annotation, name)
     if any(isinstance(kind, type) and issubclass(kind, Message) for kind in _classes(annotation)):
         raise TypeError("it holds Message, which is no payload")
@@ -37,10 +38,6 @@ def decoder(annotation: Any, name: str) -> Decode:
     if customs:
         raise TypeError(f"EMQ cannot decode {', '.join(sorted(_named(kind) for kind in customs))}")
     return _Structured(name, *(_by_pydantic(annotation) if _is_for_pydantic(annotation) else _by_msgspec(annotation)))
-
-
-def _payload(message: Message) -> bytes:
-    return message.payload
 
 
 def _text(message: Message) -> str:

@@ -64,8 +64,6 @@ class LogCopier:
 
     def copy(self) -> int:
         """Copy the log to the file; return the number of pages that the log holds, copied or not."""
-        with contextlib.closing(self._connected()) as connection:
+        url = f"{Path(self._file.path).as_uri()}?mode=rw"  # makes no new file
+        with contextlib.closing(sqlite3.connect(url, uri=True)) as connection:
             return int(connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1])
-
-    def _connected(self) -> sqlite3.Connection:
-        return sqlite3.connect(f"{Path(self._file.path).as_uri()}?mode=rw", uri=True)  # makes no new file

@@ -115,7 +115,9 @@ class Settler:
             *(([p for p in moving if p.group.durability == d], self._move) for d in Durability),
         )
         calls: list[Call] = [
-            partial(self._whole, call, some) for part, call in parts for some in self._troubles.apart(part, _group_name)
+            partial(self._whole, call, some)
+            for part, call in parts
+            for some in self._troubles.apart(part, lambda pending: pending.group.name)
         ]
         self._unsettled.remove(batch)  # not before: an error on the way here must lose none
         return calls
@@ -289,10 +291,6 @@ def _told(group: OwnedGroup, m: message.Message) -> str:
         except (Exception, asyncio.CancelledError) as exc:  # such as the `result()` of a task that was cancelled
             return f"; its on_expired failed: {type(exc).__name__}: {exc}"
     return ""
-
-
-def _group_name(pending: Pending) -> str:
-    return pending.group.name
 
 
 def _decided(

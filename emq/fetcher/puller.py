@@ -86,7 +86,9 @@ class Puller:
         try:
             if taken and self._gauge.pressed():
                 taken = self._within_shares(taken)
-            calls: list[Call] = [partial(self._read, part) for part in self._troubles.apart(taken, _name_of)]
+            calls: list[Call] = [
+                partial(self._read, part) for part in self._troubles.apart(taken, lambda each: each[0].name)
+            ]
         except BaseException:
             self._give_back(taken)
             raise
@@ -265,7 +267,3 @@ class Puller:
         for queue, _ in taken:
             queue.delist()
             self._readiness.add(queue)
-
-
-def _name_of(taken: tuple[OwnedQueue, int]) -> str:
-    return taken[0].name

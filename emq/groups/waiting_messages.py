@@ -157,7 +157,8 @@ class WaitingMessages:
         if is_by_score(self):
             bisect.insort_left(buffer, message, key=_by_score)
         else:
-            bisect.insort_left(buffer, message, key=_by_start)
+            # Those that were put back stand in the order of their starts, before those that were never taken.
+            bisect.insort_left(buffer, message, key=lambda each: (each.started_us or math.inf, each.offset))
         self.buffered += 1
         self.gauge.messages += 1
         self.gauge.bytes += message.size
@@ -316,7 +317,7 @@ class WaitingMessages:
             self.owner.gate is not None
         ):  # a message that the gate holds waits for older ones, so it must not stand before them
             insort = bisect.insort_left if came_back else bisect.insort_right
-            insort(waiting, message, key=_layout)
+            insort(waiting, message, key=lambda each: each.layout)
         elif came_back:  # and lost its turn to another priority of its key: it is ahead of those that wait
             waiting.appendleft(message)
         else:
@@ -344,12 +345,3 @@ def _by_score(message: Message) -> float:
 def is_by_score(waiting: WaitingMessages) -> bool:
     """Return whether the topic is by numeric priority, so that buffered messages stand in the order of their scores."""
     return waiting.slot is not None and waiting.slot.slot.kind is SlotKind.PRIORITY
-
-
-def _by_start(message: Message) -> tuple[float, int]:
-    """Messages that were put back stand in the order of their starts, before those that were never taken."""
-    return (message.started_us or math.inf, message.offset)
-
-
-def _layout(message: Message) -> int:
-    return message.layout

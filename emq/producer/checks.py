@@ -188,9 +188,9 @@ def ttl_us(ttl_s: object) -> int:
     """Return a time to live in microseconds.
 
     Raises:
-        InvalidMessage: `ttl_s` is not a number above 0, or is above ten years.
+        InvalidMessage: `ttl_s` is not a span above 0, or is above ten years.
     """
-    seconds = inputs.number("ttl_s", ttl_s)
+    seconds = inputs.number("ttl_s", inputs.seconds("ttl_s", ttl_s))
     if not 0 < seconds <= MAX_DELAY_S:
         raise errors.InvalidMessage(f"ttl_s {seconds:g} must be above 0 and at most {MAX_DELAY_S:.0f} (ten years)")
     return int(seconds * 1e6)

@@ -131,7 +131,7 @@ class QueueProducer:
                 failures = await self._publish_part(route, priority, messages.part(start, end), uids[start:end], full)
             except errors.EMQError as exc:
                 failures = [exc] * (end - start)
-            outcomes += ids[start:end] if not any(failures) else map(_or, failures, ids[start:end])
+            outcomes += ids[start:end] if not any(failures) else map(lambda f, i: f or i, failures, ids[start:end])
             if not whole:
                 failures = [None if isinstance(failure, errors.TopicFull) else failure for failure in failures]
             if (failure := first_failure(failures, errors.EMQError)) is not None:
@@ -333,10 +333,6 @@ class QueueProducer:
     def _doubt(self, route: Route, group: int, priority: int, answer: errors.EMQError, uids: Sequence[str]) -> None:
         if self._trail.enabled and isinstance(answer, errors.OutcomeUnknown):
             self._trail.record(events.Doubted(self._clock.now_us(), route.topic.name, group, uids, priority))
-
-
-def _or(outcome: errors.EMQError | Repeated | None, id_: str) -> Outcome:
-    return outcome or id_
 
 
 def _fit(before: Route, route: Route, priority: int) -> Route:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tomllib
 import typing
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from emq.runtime import errors
+from emq.runtime import durations, errors
 from emq.runtime.inputs import alike, shown
 from emq.runtime.passwords import hide_password
 
@@ -47,7 +48,7 @@ def parsed(text: str, fmt: str, source: str, error: type[errors.EMQError]) -> An
 
 
 def converted(document: object, kind: type[T], source: str, error: type[errors.EMQError]) -> T:
-    """Return the document as a struct; the constraints of its fields (`msgspec.Meta`) hold.
+    """Return the document as a struct; the constraints of its fields (`msgspec.Meta`) hold. Seconds may be texts: 90s.
 
     Args:
         source: what errors call the document.
@@ -56,10 +57,21 @@ def converted(document: object, kind: type[T], source: str, error: type[errors.E
     Raises:
         error: a key is unknown or missing, or a value has the wrong type or is out of range.
     """
-    try:
+    with contextlib.suppress(msgspec.ValidationError):
         return msgspec.convert(document, kind)
+    try:
+        return msgspec.convert(_in_seconds(document, inspect.type_info(kind)), kind)
     except msgspec.ValidationError as exc:
         raise error(f"{source}: {explained(exc, document, kind)}") from exc
+
+
+def _in_seconds(value: Any, kind: inspect.Type, key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {name: _in_seconds(each, _kind(kind, name), f"{key}.{name}") for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_seconds(each, _kind(kind, str(n)), key) for n, each in enumerate(value)]
+    is_number = any(isinstance(part, inspect.FloatType | inspect.IntType) for part in _parts(kind))
+    return durations.in_seconds(key, value) if is_number and isinstance(value, str) else value
 
 
 def explained(exc: msgspec.ValidationError, document: object, kind: type[Any]) -> str:
@@ -80,6 +92,8 @@ def _explained(exc: msgspec.ValidationError, document: object, kind: inspect.Typ
         return unknown(key, field[2], names)
     # Where a table or a list belongs, a text may be a secret in the wrong place.
     given = " = ".join(filter(None, (path, plain(value) if _takes_plain(kind) else ""))) or "the document"
+    if ", got `" in text and _takes_plain(kind) and durations.IN_SECONDS.search(path.partition("[")[0]):
+        return f"{given} is not a duration; {durations.REMEDY}"
     right = "" if ", got `" in text else " or ".join(filter(None, map(_right, _parts(kind))))
     return f"{given} must be {right}" if right else f"{given} does not fit: {text}"
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 
+from emq.runtime import durations
+
 
 class EMQError(Exception):
     """Root of every error that EMQ raises on purpose."""
@@ -170,18 +172,18 @@ class Retry(Exception):
 
     Args:
         reason: kept with the message; shown if the message becomes a dead letter.
-        after_s: seconds to wait before the next attempt; None or NaN means the topic's backoff schedule. A value
-            shorter than the schedule's wait counts as well. A negative value counts as 0; more than ten years count as
-            ten years.
+        after_s: wait before the next attempt, in seconds or as in "15m"; None or NaN means the topic's backoff
+            schedule. A value shorter than the schedule's wait counts as well. A negative value counts as 0; more than
+            ten years count as ten years.
         at_least: True if the schedule's wait counts where it is longer than `after_s`.
     """
 
     def __init__(
-        self, reason: str = "handler asked for a retry", *, after_s: float | None = None, at_least: bool = False
+        self, reason: str = "handler asked for a retry", *, after_s: float | str | None = None, at_least: bool = False
     ) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.after_s = None if after_s is None else float(after_s)
+        self.after_s = None if after_s is None else float(durations.in_seconds("after_s", str(after_s)))
         self.at_least = at_least
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import functools
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import ParamSpec, TypeVar, cast
 
-from emq.runtime import errors
+from emq.runtime import durations, errors
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,6 +36,20 @@ def number(name: str, given: object) -> float:
     if not finite(given):
         raise errors.InvalidMessage(f"{name} {shown(given)} is not a finite number within a float's range; give one")
     return given
+
+
+def seconds(name: str, given: object) -> float:
+    """Return a span of time in seconds, given as a number of seconds, a text such as "90s" or a `timedelta`.
+
+    Raises:
+        InvalidMessage: `given` is none of these; the text shows it.
+    """
+    if isinstance(given, datetime.timedelta):
+        return given.total_seconds()
+    found = durations.span_s(given) if isinstance(given, str) else given
+    if not isinstance(found, int | float) or isinstance(found, bool):
+        raise errors.InvalidMessage(f"{name} {shown(given)} is not a duration; {durations.REMEDY}")
+    return found
 
 
 def is_positive(given: object) -> bool:

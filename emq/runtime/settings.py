@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from emq.runtime import documents, errors, inputs, passwords
+from emq.runtime import documents, durations, errors, inputs, passwords
 from emq.runtime.environment import Environment
 
 DEFAULT_FILE = "emq.toml"
@@ -241,9 +241,10 @@ def _converted(name: str, text: str, hint: Any) -> Any:
     if hint not in (int, float):
         return text
     try:
-        return hint(text)
+        return hint(durations.in_seconds(name, text))
     except ValueError:
-        raise errors.InvalidSettings(f"environment variable {name}={inputs.shown(text)} must be a number") from None
+        right = f"a duration; {durations.REMEDY}" if durations.IN_SECONDS.search(name) else "a number"
+        raise errors.InvalidSettings(f"environment variable {name}={inputs.shown(text)} must be {right}") from None
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:

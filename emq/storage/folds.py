@@ -146,7 +146,8 @@ def compiled(lua: str) -> Callable[[bytes, bytes], tuple[bool, Any]]:
         attribute_filter=_nothing_of_python,
         max_memory=MAX_MEMORY,
     )
-    found = runtime.execute(_sandbox(), lua.encode(), MAX_INSTRUCTIONS)
+    sandbox = importlib.resources.files(__package__).joinpath("fold_sandbox.lua").read_bytes()
+    found = runtime.execute(sandbox, lua.encode(), MAX_INSTRUCTIONS)
     if isinstance(found, tuple):
         raise errors.InvalidMessage(f"the topic's Lua fold is not valid Lua: {found[1].decode(errors='replace')}")
 
@@ -162,7 +163,3 @@ def compiled(lua: str) -> Callable[[bytes, bytes], tuple[bool, Any]]:
 
 def _nothing_of_python(_obj: object, name: object, _setting: bool) -> object:
     raise AttributeError(f"a fold may not use {name!r}")
-
-
-def _sandbox() -> bytes:
-    return importlib.resources.files(__package__).joinpath("fold_sandbox.lua").read_bytes()

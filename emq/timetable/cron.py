@@ -41,8 +41,9 @@ def firings(cron: str, tz: str, after_ms: int) -> Iterator[int]:
     try:
         times = CronSim(cron, datetime.datetime.fromtimestamp(after_ms / 1000, zone))
     except CronSimError as exc:
+        text = str(exc)
         raise errors.InvalidMessage(
-            f"cron {cron!r}: {_lower(str(exc))}; write minute hour day month weekday, such as '0 9 * * 1-5'"
+            f"cron {cron!r}: {text[:1].lower()}{text[1:]}; write minute hour day month weekday, such as '0 9 * * 1-5'"
         ) from None
     return _ascending(times, after_ms)
 
@@ -65,7 +66,3 @@ def _zone(tz: str) -> datetime.tzinfo:
         raise errors.InvalidMessage(
             f"tz {tz!r} is not a time zone; give an IANA name such as 'Europe/Berlin'"
         ) from None
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -31,17 +31,7 @@ def delay_s(topic: Topic, delay: Delay) -> float:
         InvalidMessage: a text is neither a level nor a span, or the delay is out of range. Correct the delay.
     """
     value = delay.value if isinstance(delay, enum.Enum) else delay
-    if isinstance(value, str):
-        seconds = _level(topic, value)
-    elif isinstance(value, datetime.timedelta):
-        seconds = value.total_seconds()
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = value
-    else:
-        raise errors.InvalidMessage(
-            f"delay {inputs.shown(delay)} is not the name of a level, a number of seconds or a timedelta; give one"
-        )
-    # The comparison refuses infinities and NaN, too, and works for integers that are too large for a float.
+    seconds = _level(topic, value) if isinstance(value, str) else inputs.seconds("delay", value)
     if not 0 <= seconds <= MAX_DELAY_S:
         raise errors.InvalidMessage(
             f"delay {inputs.shown(delay)} must be from 0 to {MAX_DELAY_S:.0f} seconds (ten years)"

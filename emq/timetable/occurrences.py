@@ -90,7 +90,11 @@ class ScheduleProgress:
         self._fired += 1
         due_ms, left = self._take()
         if left is None or left > 0:
-            insort(self._runs, (due_ms + self._schedule.every_ms, None if left is None else left - 1), key=_due)
+            insort(
+                self._runs,
+                (due_ms + self._schedule.every_ms, None if left is None else left - 1),
+                key=lambda run: run[0],
+            )
         return self._fired
 
     def jump(self, before_ms: int, *, keep: bool) -> None:
@@ -131,7 +135,3 @@ class ScheduleProgress:
         if self._firings is None:
             self._firings = cron.firings(self._schedule.cron, self._schedule.tz, after_ms)
         return next(self._firings, None)
-
-
-def _due(run: tuple[int, int | None]) -> int:
-    return run[0]

@@ -148,6 +148,7 @@ def create(
         raise errors.InvalidMessage(
             f"repeat {inputs.shown(repeat)} must be a whole number, 0 or more; leave it out for no end"
         )
+    every_s = None if every_s is None else inputs.seconds("every", every_s)
     every_ms = 0 if every_s is None else _ms("every", every_s, 0.001)
     delay_ms = _ms("delay", delay_s, 0.0)
     if cron is None:
@@ -168,7 +169,7 @@ def create(
 
 
 def _ms(name: str, seconds: float, least: float) -> int:
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not least <= seconds <= MAX_DELAY_S:
+    if not least <= seconds <= MAX_DELAY_S:
         raise errors.InvalidMessage(
             f"{name} {inputs.shown(seconds)} must be from {least:g} to {MAX_DELAY_S:.0f} seconds (ten years)"
         )

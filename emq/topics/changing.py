@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from emq.runtime import errors, inputs
+from emq.runtime import documents, errors, inputs
 from emq.topics import model, shares
 from emq.topics.model import Topic, TopicOptions, called
 from emq.topics.shares import MICRO, Division
@@ -198,6 +198,7 @@ def merged(topic: Topic, changes: Mapping[str, Any]) -> Topic:
     whole = {key: value for key, value in changes.items() if key not in _OPTIONS and key != "options"}
     single = {key: value for key, value in changes.items() if key in _OPTIONS}
     try:
-        return msgspec.structs.replace(topic, **whole, options=msgspec.convert({**options, **single}, TopicOptions))
-    except (msgspec.ValidationError, TypeError) as exc:
+        options = documents.converted({**options, **single}, TopicOptions, called(topic.name), errors.InvalidTopic)
+        return msgspec.structs.replace(topic, **whole, options=options)
+    except TypeError as exc:
         raise errors.InvalidTopic(f"{called(topic.name)}: {exc}") from exc

@@ -38,3 +38,21 @@ def test_a_span_is_given_in_seconds_milliseconds_or_microseconds() -> None:
     assert [durations.brief(1.5), durations.brief(ms=1500), durations.brief(us=1_500_000)] == ["1.5 s"] * 3
     # Nothing is lost at the border of two units.
     assert [durations.brief(ms=1000), durations.brief(us=1000), durations.brief(us=999)] == ["1 s", "1 ms", "999 us"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("250ms", 0.25), ("90s", 90), ("15m", 900), ("12 min", 720), ("1.5h", 5400), ("3.5 h", 12_600), ("7d", 604_800)]
+    + [(text, None) for text in ("", "60", "1hs", "1h30m", "-1h", "2  h", "1 month", "h")],
+)
+def test_a_span_is_written_in_one_unit_also_as_emq_tells_it(text: str, seconds: float | None) -> None:
+    assert durations.span_s(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("ttl_s", 3600), ("EMQ_DRAIN_S", 3600), ("options.delay_levels.remind", 3600)]
+    + [(name, "1h") for name in ("rate_per_s", "delay_ms", "store", "api_requests_per_s")],
+)
+def test_names_say_which_values_are_seconds(name: str, found: object) -> None:
+    assert durations.in_seconds(name, "1h") == found

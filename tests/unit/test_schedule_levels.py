@@ -60,9 +60,9 @@ def test_a_delay_is_a_level_a_number_a_duration_or_a_member_of_an_enumeration(
         (float("nan"), "delay nan must be"),
         (float("inf"), "delay inf must be"),
         (datetime.timedelta(seconds=-1), "must be from 0"),
-        (True, "delay True is not the name of a level"),
+        (True, "delay True is not a duration; give seconds"),
         (None, "delay None is no"),
-        (b"30m", "is not the name of a level"),
+        (b"30m", "is not a duration; give seconds"),
     ],
 )
 def test_a_delay_that_is_not_known_is_refused_in_one_line(delay: Any, said: str) -> None:

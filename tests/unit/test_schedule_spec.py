@@ -176,7 +176,7 @@ def test_a_schedule_says_what_it_is(settings: dict[str, Any], text: str) -> None
         ({"every_s": 0.0004}, "every 0.0004 must be"),
         ({"every_s": float("nan")}, "every nan must be"),
         ({"every_s": 1e10}, "ten years"),
-        ({"every_s": "5"}, "every '5' must be"),
+        ({"every_s": "5"}, "every '5' is not a duration"),
         ({"every_s": 1, "repeat": -1}, "repeat -1 must be a whole number, 0 or more"),
         ({"every_s": 1, "repeat": 1.5}, "repeat 1.5 must be"),
         ({"every_s": 1, "repeat": True}, "repeat True must be"),

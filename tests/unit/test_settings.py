@@ -34,7 +34,7 @@ def test_a_switch_is_read_from_the_environment(text: str, value: bool) -> None:
     ("name", "value", "said"),
     [
         ("LUA_FOLDS", "maybe", "EMQ_LUA_FOLDS='maybe' must be true or false"),
-        ("DRAIN_S", "soon", "EMQ_DRAIN_S='soon' must be a number"),
+        ("DRAIN_S", "soon", "EMQ_DRAIN_S='soon' must be a duration; give seconds"),
         ("CHECKPOINT_S", "nan", "nan"),
         ("CHECKPOINT_S", "inf", "inf"),
         ("DRAIN_S", "nan", "nan"),
@@ -70,7 +70,7 @@ def test_a_file_may_be_named_and_must_then_be_there() -> None:
         ('environment = "staging"', "environment = 'staging' must be one of online, sandbox"),
         ('cluster_auth = "none"', "cluster_auth = 'none' must be one of digest, sasl"),
         ('cluster = "etcd://me:secret@h"', "cluster = 'etcd://me:***@h' must begin with zookeeper://"),
-        ('drain_s = "soon"', "drain_s = 'soon' does not fit"),
+        ('drain_s = "soon"', "drain_s = 'soon' is not a duration; give seconds, or a text such as 90s"),
     ],
 )
 def test_a_wrong_setting_is_named_in_one_line(text: str, named: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from emq.runtime import durations
-from emq_cli import output
+from emq_cli import output, times
 from emq_cli.session import Session
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 async def hosts(
     session: Session,
     watch: Annotated[bool, typer.Option("--watch", help="Show them again and again, until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="With --watch: seconds between two views.")] = 1.0,
+    interval: Annotated[
+        float, typer.Option(parser=times.spans(0.1), metavar="SPAN", help="With --watch: time between two views.")
+    ] = 1.0,
     count: Annotated[int | None, typer.Option(min=1, help="With --watch: end after this many views.")] = None,
 ) -> None:
     """Show the hosts of the cluster: weights, groups, load, and how far each has followed the plan.

@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from emq.runtime import errors, plurals
+from emq_cli import times
 from emq_cli.arguments import Yes
 from emq_cli.session import Session
 
@@ -22,7 +23,7 @@ _Host = Annotated[
 ]
 _Force = Annotated[bool, typer.Option("--force", help="Also order it for a host that does not run yet.")]
 _Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the groups have moved.")]
-_Timeout = Annotated[float, typer.Option(min=0.1, help="Most seconds to wait for the groups.")]
+_Timeout = Annotated[float, typer.Option(parser=times.spans(0.1), metavar="SPAN", help="Longest wait for the groups.")]
 
 
 async def drain(

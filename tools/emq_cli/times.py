@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import math
+from collections.abc import Callable
 
 import typer
 
+from emq.runtime.durations import REMEDY
 from emq.runtime.durations import SPANS as SPANS
+from emq.runtime.durations import in_seconds as in_seconds
 from emq.runtime.durations import span_s as span_s
 
 
@@ -16,6 +20,22 @@ def given_span_s(text: str, option: str) -> float:
     if seconds is None:
         raise typer.BadParameter(f"{text!r} is not a duration; write it as {SPANS}", param_hint=option)
     return seconds
+
+
+def spans(least_s: float, most_s: float = math.inf) -> Callable[[str | float], float]:
+    """Return a parser of an option that is a span, in which a number alone means seconds."""
+
+    def parsed(given: str | float) -> float:
+        text = str(given)
+        seconds = next((found for each in (text, f"{text}s") if (found := span_s(each)) is not None), None)
+        if seconds is None:
+            raise typer.BadParameter(f"{text!r} is not a duration; {REMEDY}")
+        if not least_s <= seconds <= most_s:
+            most = "" if most_s == math.inf else f" and at most {most_s:g} s"
+            raise typer.BadParameter(f"{text!r} must be at least {least_s:g} s{most}")
+        return seconds
+
+    return parsed
 
 
 def ago_ms(text: str, option: str, now_s: float) -> int:

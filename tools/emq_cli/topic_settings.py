@@ -202,9 +202,11 @@ def converted(subject: str, key: str, text: str, hint: Any) -> Any:
         return None
     if typing.get_origin(hint) is dict:
         return _levels(subject, key, text)
-    value: Any = text
+    value: Any
     if typing.get_origin(hint) is tuple:
-        value = [part.strip() for part in text.split(",") if part.strip()]
+        value = [times.in_seconds(key, part.strip()) for part in text.split(",") if part.strip()]
+    else:
+        value = times.in_seconds(key, text)
     try:
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as exc:

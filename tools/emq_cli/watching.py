@@ -11,7 +11,7 @@ import typer
 
 from emq.runtime import durations, errors
 from emq.runtime.inputs import is_pattern
-from emq_cli import output
+from emq_cli import output, times
 from emq_cli.arguments import Pattern
 from emq_cli.patterns import none
 from emq_cli.session import Session
@@ -87,7 +87,9 @@ async def top(
     session: Session,
     pattern: Pattern = "*",
     count: Annotated[int | None, typer.Option(min=1, help="End after this many refreshes.")] = None,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two refreshes.")] = 1.0,
+    interval: Annotated[
+        float, typer.Option(parser=times.spans(0.1), metavar="SPAN", help="Time between two refreshes.")
+    ] = 1.0,
 ) -> None:
     """Watch the busiest topics live, until Ctrl-C. For the columns, see `emq lag --help`.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from emq_cli import arguments
+from emq_cli import arguments, times
 from emq_cli.extras import needing
 from emq_cli.session import guard
 
@@ -15,7 +15,10 @@ from emq_cli.session import guard
 def demo(
     store: Annotated[str, typer.Option(help="sqlite, memory or redis (a server is started for it).")] = "sqlite",
     seconds: Annotated[
-        float, typer.Option(min=4, max=600, help="Seconds of replaying flights; set-up and proof come on top.")
+        float,
+        typer.Option(
+            parser=times.spans(4, 600), metavar="SPAN", help="Time of replaying flights; set-up and proof come on top."
+        ),
     ] = 36.0,
     days: Annotated[
         int | None,

@@ -21,7 +21,8 @@ def pieces(families: Iterable[Family]) -> Iterator[str]:
     """Yield the page in pieces of about `PIECE` lines; the caller may let other tasks run between them."""
     lines: list[str] = []
     for family in families:
-        lines += (f"# HELP {family.name} {_help(family.help)}\n", f"# TYPE {family.name} {family.kind}\n")
+        told = family.help.replace("\\", "\\\\").replace("\n", "\\n")
+        lines += (f"# HELP {family.name} {told}\n", f"# TYPE {family.name} {family.kind}\n")
         for labels, value in family.values:
             if isinstance(value, Histogram):
                 lines += _histogram(family, labels, value)
@@ -66,7 +67,3 @@ def _value(text: str) -> str:
 def encodable(text: str) -> str:
     """Return the text of a label without lone surrogates, which would fail the whole page."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _help(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")

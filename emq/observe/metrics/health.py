@@ -57,7 +57,7 @@ def is_ok(checks: Sequence[Check]) -> bool:
 
 def report(checks: Sequence[Check]) -> str:
     """Return one line for each check, and a last line for all of them."""
-    lines = [f"[{'+' if check.ok else '-'}] {check.name}: {_one_line(check.reason)}\n" for check in checks]
+    lines = [f"[{'+' if check.ok else '-'}] {check.name}: {' '.join(check.reason.split())}\n" for check in checks]
     return "".join(lines) + ("ok\n" if is_ok(checks) else "failed\n")
 
 
@@ -95,7 +95,3 @@ def _of_host(host: Host) -> list[Check]:
         ),
         Check("loops", not resting, resting or "all run"),
     ]
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

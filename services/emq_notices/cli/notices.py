@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from emq.runtime import errors
-from emq_cli import output
+from emq_cli import output, times
 from emq_cli.entry import Room
 from emq_cli.session import Session, command
 
@@ -25,7 +25,8 @@ MOST_KEPT = 10_000
 async def on(
     session: Session,
     after: Annotated[
-        float, typer.Option("--after", min=1, max=86_400, help="Seconds that a trouble must last.")
+        float,
+        typer.Option("--after", parser=times.spans(1, 86_400), metavar="SPAN", help="Time that a trouble must last."),
     ] = 300.0,
     url: Annotated[
         str, typer.Option(metavar="URL", help="Push each notice there, by HTTP POST.", show_default=False)

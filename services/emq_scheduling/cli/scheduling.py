@@ -340,7 +340,9 @@ async def what_if(
         list[str] | None,
         typer.Argument(metavar="CHANGE...", help="Such as 'remove acme-1'; none for a forecast as it is."),
     ] = None,
-    horizon_s: Annotated[float, typer.Option("--horizon", min=1.0, help="End of the forecasts, in seconds.")] = 604_800,
+    horizon_s: Annotated[
+        float, typer.Option("--horizon", parser=times.spans(1), metavar="SPAN", help="End of the forecasts.")
+    ] = 604_800,
 ) -> None:
     """Forecast waits with and without changes, which are not made.
 

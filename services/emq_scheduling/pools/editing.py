@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from emq.runtime import documents, errors
+from emq.runtime import documents, durations, errors
 from emq.runtime.inputs import alike, shown
 from emq_scheduling.model import KeyLimit, Limit, Period, Pool, Resource, TaskType, Tenant
 from emq_scheduling.pools import kinds
@@ -125,7 +125,9 @@ def _plain(hint: Any, key: str, text: str, place: str) -> Any:
     if type(None) in typing.get_args(hint) and text.lower() == _NONE:
         value = None
     elif typing.get_origin(hint) is tuple or ("," in text and _is_list(hint)):
-        value = _list(text)
+        value = [durations.in_seconds(key, each) for each in _list(text)]
+    else:
+        value = durations.in_seconds(key, text)
     try:
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as exc:
