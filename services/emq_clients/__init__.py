@@ -20,8 +20,8 @@
         print(pools.status("sms", receipt.id, task_type="code", tenant="shop").state)
         pools.set_limits("sms", "acme", [{"name": "messages", "amount": 20, "per": "second"}])
 
-The modules `operations` of `emq_clients.push` and `emq_clients.pools` have the operations, and `cluster` of the
-former those for operators; `answers` has what they return.
+`operations` and `messages` of `emq_clients.push`, and `operations` of `emq_clients.pools`, have the operations, and
+`cluster` of the former those for operators; `answers` has what they return.
 """
 
 from emq_clients.failures import ApiError, ApiUnavailable

@@ -14,7 +14,7 @@ from emq.topics.families import Bounds
 from emq_clients import AsyncPoolClient, AsyncPushClient, PoolClient, PushClient
 from emq_clients.pools import answers as of_pools
 from emq_clients.pools import operations as pool_operations
-from emq_clients.push import catalogue, cluster
+from emq_clients.push import catalogue, cluster, messages
 from emq_clients.push import operations as push_operations
 from emq_push.endpoint import Batch
 from emq_push.records.event_types import EventTypeSettings
@@ -24,9 +24,9 @@ from emq_scheduling.model import Resource
 from emq_web.scheduling.tasks import TaskBody
 from support import api_operations
 
-PUSH = (
-    api_operations.of(push_operations, {"message"}) | api_operations.of(catalogue, ()) | api_operations.of(cluster, ())
-)
+PUSH = {}
+for _module in (push_operations, messages, catalogue, cluster):
+    PUSH |= api_operations.of(_module, {"message"})
 POOLS = api_operations.of(pool_operations, {"task"})
 SAMPLES: dict[str, Any] = {
     **dict.fromkeys(("tenant", "family", "endpoint", "message", "delivery", "replay", "key", "event_type"), "x"),
@@ -100,7 +100,7 @@ def test_what_is_written_twice_has_the_same_fields(document: dict[str, Any]) -> 
     [
         (push_operations.Auth, Auth, ()),
         (push_operations.Batch, Batch, ()),
-        (push_operations.MessageFields, Incoming, ("event_type", "payload")),
+        (messages.MessageFields, Incoming, ("event_type", "payload")),
         (catalogue.EventTypeFields, EventTypeSettings, ()),
         (pool_operations.TaskFields, TaskBody, ("type", "payload")),
     ],

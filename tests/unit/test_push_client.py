@@ -15,7 +15,7 @@ import pytest
 
 from emq.runtime import errors
 from emq_clients import ApiError, ApiUnavailable, AsyncPushClient, PushClient, transport
-from emq_clients.push import answers, cluster, operations
+from emq_clients.push import answers, cluster, messages
 from emq_web import models
 from support import push_api
 from support.served import served
@@ -40,7 +40,7 @@ async def test_a_tenants_life(service: Service) -> None:
         assert (changed.qps, changed.description, changed.secret) == (None, "orders", None)
         receipt = await push.publish("acme", "order.created", {"order": 17}, id="o-17", key="k", delay_s=60)
         assert receipt == answers.Receipt("o-17", [f"{endpoint.id}:o-17"])
-        many = [operations.message("order.paid", {"n": n}) for n in range(3)]
+        many = [messages.message("order.paid", {"n": n}) for n in range(3)]
         assert len((await push.publish_many("acme", many)).data) == 3
         listed = [d async for d in push.all(push.deliveries, "acme", limit=1)]
         assert {d.endpoint for d in listed} == {endpoint.id}

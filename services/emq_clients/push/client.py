@@ -1,8 +1,8 @@
-"""The clients of the push service, with each operation of `operations`, `catalogue` and `cluster` as a method."""
+"""The clients of the push service, with each operation of the modules here as a method."""
 
 from __future__ import annotations
 
-from emq_clients.push import catalogue, cluster, operations
+from emq_clients.push import catalogue, cluster, messages, operations
 from emq_clients.transport import Api, AsyncApi, Method
 
 
@@ -29,28 +29,28 @@ class Operations:
     start_handshake = Method(operations.start_handshake)
     handshake = Method(operations.handshake)
     send_example = Method(operations.send_example)
-    publish = Method(operations.publish)
-    publish_many = Method(operations.publish_many)
-    stored_message = Method(operations.stored_message)
-    stored_messages = Method(operations.stored_messages)
-    erase = Method(operations.erase)
-    deliveries = Method(operations.deliveries)
-    delivery = Method(operations.delivery)
-    attempts = Method(operations.attempts)
-    endpoint_attempts = Method(operations.endpoint_attempts)
-    resend = Method(operations.resend)
-    cancel = Method(operations.cancel)
-    count_replay = Method(operations.count_replay)
-    start_replay = Method(operations.start_replay)
-    replay = Method(operations.replay)
-    replays = Method(operations.replays)
-    pause_replay = Method(operations.pause_replay)
-    resume_replay = Method(operations.resume_replay)
-    cancel_replay = Method(operations.cancel_replay)
-    dead_letters = Method(operations.dead_letters)
-    count_dead_letters = Method(operations.count_dead_letters)
-    replay_dead_letters = Method(operations.replay_dead_letters)
-    purge_dead_letters = Method(operations.purge_dead_letters)
+    publish = Method(messages.publish)
+    publish_many = Method(messages.publish_many)
+    stored_message = Method(messages.stored_message)
+    stored_messages = Method(messages.stored_messages)
+    erase = Method(messages.erase)
+    deliveries = Method(messages.deliveries)
+    delivery = Method(messages.delivery)
+    attempts = Method(messages.attempts)
+    endpoint_attempts = Method(messages.endpoint_attempts)
+    resend = Method(messages.resend)
+    cancel = Method(messages.cancel)
+    count_replay = Method(messages.count_replay)
+    start_replay = Method(messages.start_replay)
+    replay = Method(messages.replay)
+    replays = Method(messages.replays)
+    pause_replay = Method(messages.pause_replay)
+    resume_replay = Method(messages.resume_replay)
+    cancel_replay = Method(messages.cancel_replay)
+    dead_letters = Method(messages.dead_letters)
+    count_dead_letters = Method(messages.count_dead_letters)
+    replay_dead_letters = Method(messages.replay_dead_letters)
+    purge_dead_letters = Method(messages.purge_dead_letters)
     audit_log = Method(operations.audit_log)
     lag = Method(operations.lag)
     rates = Method(operations.rates)
