@@ -6,21 +6,8 @@ import asyncio
 
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict, WaitingEntry
 from emq.storage.store import Store
+from emq_testing.contract.lanes import NOW, add, claim
 from emq_testing.contract.target import Target
-
-NOW = 1_700_000_000_000
-
-
-async def add(store: Store, slot: str, *dues: tuple[str, int]) -> None:
-    """Add waiting entries, each with its id as its body."""
-    answers = await store.lanes.add([LaneAdd(slot, id_, id_.encode(), due_ms) for id_, due_ms in dues])
-    assert answers == [True] * len(dues)
-
-
-async def claim(store: Store, slot: str, epoch: int = 1, now_ms: int = NOW) -> LaneClaimed:
-    (answer,) = await store.lanes.claim([LaneClaim(slot, 100, epoch)], now_ms)
-    assert isinstance(answer, LaneClaimed)
-    return answer
 
 
 async def ids(store: Store, slot: str, skip: int = 0, limit: int = 100) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -40,6 +41,10 @@ TIMES = pytest.mark.parametrize("variant", VARIANTS[::2], ids=VARIANT_NAMES[::2]
 PRIORITIES = pytest.mark.parametrize("variant", VARIANTS[1:2], ids=VARIANT_NAMES[1:2])
 STORES = pytest.mark.usefixtures("own_slots")
 """For stores with slots of their own; one of PUT and GET uses another's."""
+
+
+def seconds_since(at_ms: int) -> float:
+    return time.time() - at_ms / 1000
 
 
 def nth(kind: SlotKind, n: float) -> float:

@@ -1,0 +1,1 @@
+from emq_testing.contract.lane_priorities import *  # noqa: F403

@@ -1,0 +1,1 @@
+from emq_testing.contract.sorted_histories import *  # noqa: F403
