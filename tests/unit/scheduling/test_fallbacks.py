@@ -3,109 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
 
 import msgspec
 import pytest
 
 from emq.runtime import errors
-from emq_scheduling import fallbacks
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.fallbacks import Tries
-from emq_scheduling.hosting import trying
-from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Run, record_of
-from emq_scheduling.hosting.scheduler import Scheduler
-from emq_scheduling.model import Hours, KeyLimit, Limit, Pool, Resource, TaskType
+from emq_scheduling.hosting.attempts import Dropped, NotNow, record_of
+from emq_scheduling.model import Hours, Limit, Resource, TaskType
 from emq_scheduling.outcomes import Overloaded, ResourceFailed, TryNext
-from emq_scheduling.records.cancels import Remembered
-from emq_scheduling.tasks import Carried, Task, headers_of, with_tries
-from support.manual_clock import ManualClock
-
-MOST_S = 10.0
-"""Seconds after which a task that does not start has failed the test."""
-
-POOL = Pool(
-    "models",
-    types={
-        "large": TaskType(costs={"tokens": 700}, max_attempts=2, ttl_s=1_000, backoff_s=(7.0,)),
-        "small": TaskType(costs={"tokens": 50}, priority=3, max_attempts=3, backoff_s=(1.0, 2.0)),
-    },
-    resources={
-        "a": Resource(limits=(Limit("calls", 1, "in_flight"), Limit("tokens", 10_000, "second")), takes={"large": {}}),
-        "b": Resource(limits=(Limit("calls", 1, "in_flight"), Limit("tokens", 10_000, "second")), takes={"large": {}}),
-        "c": Resource(limits=(Limit("calls", 5, "in_flight"), Limit("tokens", 10_000, "second")), takes={"small": {}}),
-    },
-    limits={"smalls": KeyLimit("tenant", 2, "in_flight", types=("small",))},
-)
-
-
-class Host:
-    """A scheduler on a manual clock, and a performer that does what `answers` say of each resource."""
-
-    def __init__(self, pool: Pool = POOL) -> None:
-        self.clock = ManualClock(1_000.0)
-        self.ended: list[Ended] = []
-        self.ran: list[tuple[str, str]] = []
-        self.cancels = Remembered()
-        self.answers: dict[str, Callable[[], object]] = {}
-        self.without: set[str] = set()
-        self.scheduler = Scheduler(
-            pool, self.clock, lambda: True, lambda: True, self._on_ended, version=4, cancels=self.cancels
-        )
-        self.clock.advance(1.0)
-
-    async def _on_ended(self, ended: Ended) -> None:
-        self.ended.append(ended)
-
-    async def _perform(self, task: Task, run: Run) -> object:
-        self.ran.append((task.type, run.resource))
-        found = self.answers.get(run.resource, lambda: f"by {run.resource}")()
-        if asyncio.iscoroutine(found):
-            return await found
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    def perform(self, task: Task) -> asyncio.Task[object]:
-        def performer_of(kind: str) -> object:
-            return None if kind in self.without else self._perform
-
-        doing = trying.perform(task, performer_of, self.scheduler, self.clock, 0)  # type: ignore[arg-type]
-        return asyncio.create_task(asyncio.wait_for(doing, MOST_S))
-
-    @contextlib.asynccontextmanager
-    async def working(self) -> AsyncIterator[Host]:
-        yield self
-        self.scheduler.close()
-        await rest()
-
-
-async def rest() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-def task(*entries: str, id_: str = "t", attempt: int = 1, **fields: object) -> Task:
-    given = {name: fields.pop(name) for name in ("patience_s", "at", "since", "former") if name in fields}
-    tries = Tries(entries, **given)  # type: ignore[arg-type]
-    at_us = 1_001_000_000
-    return Task(id_, "models", tries.own_type, "acme", None, b"", attempt, at_us, tries=tries, **fields)  # type: ignore[arg-type]
-
-
-async def again(running: asyncio.Task[object]) -> trying.Again:
-    with pytest.raises(trying.Again) as found:
-        await running
-    return found.value
-
-
-def held(host: Host, resource: str) -> asyncio.Event:
-    """Let tasks on a resource run until the event is set."""
-    freed = asyncio.Event()
-    host.answers[resource] = freed.wait
-    return freed
-
+from support.fallback_host import POOL, Host, again, held, task
+from support.scheduler_bench import rest
 
 # ------------------------------------------------------------------------------------------------------ where it runs
 
@@ -352,77 +262,6 @@ async def test_a_cancelled_or_expired_task_ends_wherever_it_stands() -> None:
             await old
         freed.set()
         await asyncio.gather(*busy)
-
-
-def test_a_message_remembers_how_far_its_task_came_and_all_else() -> None:
-    tries = Tries(("large", "small"), 2.0)
-    headers = headers_of(Carried(costs={"tokens": 3.0}, keys={"account": "a7"}, tries=tries))
-    assert headers is not None
-    moved = with_tries({**headers, "mine": "yes"}, tries.to(1, 3, 50.0))
-    assert moved == {
-        "mine": "yes",
-        **(
-            headers_of(
-                Carried(
-                    costs={"tokens": 3.0},
-                    keys={"account": "a7"},
-                    tries=Tries(("large", "small"), 2.0, at=1, since=50.0, former=3),
-                )
-            )
-            or {}
-        ),
-    }
-
-
-# ------------------------------------------------------------------------------------------------- what submit refuses
-
-
-@pytest.mark.parametrize(
-    ("entries", "patience_s", "told"),
-    [
-        ("small", None, "tries 'small' must be a list"),
-        ([], None, "tries has 0 entries; give 1 to 10"),
-        (["large"] * 11, None, "tries has 11 entries"),
-        (["large", 7], None, "tries: 7 is of type int; give text"),
-        (["large", ""], None, "tries: '' names nothing; give TYPE, TYPE@RESOURCE or @RESOURCE"),
-        (["large@", "small"], None, "tries: 'large@' names nothing"),
-        (["small"], None, "tries begins with 'small', but the task is of type 'large'"),
-        (["large@a", "@a"], None, "tries names '@a' twice"),
-        (["large", "huge"], None, "tries: pool 'models' has no task type 'huge'; it has large, small"),
-        (["large", "small@a"], None, "tries: no resource 'a' of pool 'models' takes type 'small'; these do: c"),
-        (["large"], -1, "patience_s -1 must be 0 to"),
-        (["large"], float("nan"), "patience_s nan must be a finite number"),
-        (["large"], True, "patience_s True must be a finite number"),
-        (None, 5, "patience_s is for tasks with tries"),
-    ],
-)
-def test_a_wrong_list_is_refused_in_one_line(entries: object, patience_s: object, told: str) -> None:
-    with pytest.raises((errors.InvalidMessage, errors.TaskRefused)) as found:
-        fallbacks.check(POOL, "large", entries, patience_s)
-    assert told in str(found.value)
-    assert "\n" not in str(found.value)
-
-
-def test_entries_without_a_type_are_of_the_tasks_own() -> None:
-    assert fallbacks.check(POOL, "large", ["@a", "@b", "small"], 2) == Tries(("large@a", "large@b", "small"), 2.0)
-
-
-@pytest.mark.parametrize(
-    "tries",
-    [
-        Tries(()),
-        Tries(("large",), at=1),
-        Tries(("large",), at=-1),
-        Tries(("small", "large")),
-        Tries(("large", "@a")),
-        Tries(("large",), former=-1),
-        Tries(("large",), patience_s=float("inf")),
-        Tries(("large",), since=float("nan")),
-    ],
-)
-def test_what_a_stranger_wrote_into_a_message_is_refused(tries: Tries) -> None:
-    with pytest.raises(ValueError, match="tries"):
-        fallbacks.check_carried(tries, "large")
 
 
 # ------------------------------------------------------------------------------------ where nothing like it may wait

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import random
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -14,14 +12,13 @@ import pytest
 from emq.runtime import errors
 from emq.storage.message import Message
 from emq_scheduling.choice.health import Health
-from emq_scheduling.hosting.attempts import Dropped, Ended, Lost, NotNow, Run
-from emq_scheduling.hosting.scheduler import Scheduler
+from emq_scheduling.hosting.attempts import Dropped, Lost, NotNow, Run
 from emq_scheduling.hosting.viewing import Viewer
 from emq_scheduling.model import Hours, Limit, Period, Pool, Resource, TaskType
 from emq_scheduling.outcomes import Overloaded, ResourceFailed
-from emq_scheduling.records.cancels import CLOCKS_US, Remembered
+from emq_scheduling.records.cancels import CLOCKS_US
 from emq_scheduling.tasks import NOT_NOW, Task, task_of
-from support.manual_clock import ManualClock
+from support.scheduler_bench import SchedulerBench, rest
 
 EVENING = datetime.datetime(2026, 3, 2, 20, 59, tzinfo=datetime.UTC).timestamp()
 
@@ -34,34 +31,6 @@ def pool_of(per_s: float = 10, **of_type: object) -> Pool:
 
 def task(number: int, id_: str | None = None, attempt: int = 1) -> Task:
     return Task(id_ or f"t{number}", "p", "work", "", None, b"", attempt, 0)
-
-
-class Bench:
-    """A scheduler on a manual clock, and the ends of its attempts."""
-
-    def __init__(self, pool: Pool, now: float = 1_000.0) -> None:
-        self.ended: list[Ended] = []
-        self.clock = ManualClock(now)
-        self.cancels = Remembered()
-        self.is_held = True
-        self.scheduler = Scheduler(
-            pool, self.clock, lambda: self.is_held, lambda: self.is_held, self._on_ended, cancels=self.cancels
-        )
-        self.clock.advance(1.0)
-
-    async def _on_ended(self, ended: Ended) -> None:
-        self.ended.append(ended)
-
-    @contextlib.asynccontextmanager
-    async def working(self) -> AsyncIterator[Bench]:
-        yield self
-        self.scheduler.close()
-        await rest()
-
-
-async def rest() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 class Mute(Exception):
@@ -78,7 +47,7 @@ async def test_whatever_a_performer_raises_is_a_failed_attempt(raised: BaseExcep
     async def perform(one: Task, run: Run) -> None:
         raise raised
 
-    async with Bench(pool_of()).working() as bench:
+    async with SchedulerBench(pool_of()).working() as bench:
         found = await asyncio.gather(bench.scheduler.perform(task(1), perform), return_exceptions=True)
         assert isinstance(found[0], Exception)
         [ended] = bench.ended
@@ -91,7 +60,7 @@ async def test_a_task_that_its_host_stops_is_not_a_failed_attempt() -> None:
     async def perform(one: Task, run: Run) -> None:
         await asyncio.sleep(100)
 
-    async with Bench(pool_of()).working() as bench:
+    async with SchedulerBench(pool_of()).working() as bench:
         running = asyncio.create_task(bench.scheduler.perform(task(1), perform))
         await rest()
         bench.is_held = False
@@ -108,7 +77,7 @@ async def test_a_performer_that_cancels_its_own_task_has_failed() -> None:
         current.cancel()
         await asyncio.sleep(100)
 
-    async with Bench(pool_of()).working() as bench:
+    async with SchedulerBench(pool_of()).working() as bench:
         running = asyncio.create_task(bench.scheduler.perform(task(1), perform))
         with pytest.raises(RuntimeError, match="the performer raised CancelledError"):
             await running
@@ -124,7 +93,7 @@ async def test_the_end_of_a_call_after_the_hosts_lease_is_refused(ends: str) -> 
             raise ValueError("the line was busy")
         return "done"
 
-    async with Bench(pool_of()).working() as bench:
+    async with SchedulerBench(pool_of()).working() as bench:
         with pytest.raises(Lost):
             await bench.scheduler.perform(task(1), perform)
         [ended] = bench.ended
@@ -141,7 +110,7 @@ async def test_calls_are_cancelled_at_the_end_of_the_hosts_lease_and_may_run_aga
             took.append(one.id)
         return "done"
 
-    async with Bench(pool_of(timeout_s=0.4)).working() as bench:
+    async with SchedulerBench(pool_of(timeout_s=0.4)).working() as bench:
         running = asyncio.create_task(bench.scheduler.perform(task(1), perform))
         await rest()
         bench.is_held = False
@@ -161,7 +130,7 @@ async def test_what_a_performer_tells_after_its_end_changes_nothing() -> None:
         runs.append(run)
         run.used(requests=2)
 
-    async with Bench(pool_of()).working() as bench:
+    async with SchedulerBench(pool_of()).working() as bench:
         await bench.scheduler.perform(task(1), perform)
         runs[0].used(requests=500)
         assert bench.ended[0].actual == {"requests": 2}
@@ -171,7 +140,7 @@ async def test_a_task_that_comes_after_its_id_was_cancelled_is_another_one() -> 
     async def perform(one: Task, run: Run) -> str:
         return "done"
 
-    async with Bench(pool_of()).working() as bench:
+    async with SchedulerBench(pool_of()).working() as bench:
         one = task(1)
         bench.cancels.add({one.id: one.submitted_us - CLOCKS_US - 1})
         assert await bench.scheduler.perform(one, perform) == "done"
@@ -184,7 +153,7 @@ async def test_tasks_with_the_same_id_are_all_given_back_or_cancelled() -> None:
     async def perform(one: Task, run: Run) -> None:
         raise AssertionError("there is no room")
 
-    async with Bench(pool_of(per_s=0)).working() as bench:
+    async with SchedulerBench(pool_of(per_s=0)).working() as bench:
         waiting = [asyncio.create_task(bench.scheduler.perform(task(i, "same"), perform)) for i in range(3)]
         await rest()
         bench.scheduler.close()
@@ -199,7 +168,7 @@ async def test_a_task_whose_hours_end_while_it_waits_waits_for_the_next() -> Non
         begun.append(one.id)
 
     pool = pool_of(per_s=1, hours=(Hours("09:00", "21:00"),))
-    async with Bench(pool, EVENING).working() as bench:
+    async with SchedulerBench(pool, EVENING).working() as bench:
         waiting = [asyncio.create_task(bench.scheduler.perform(task(i), perform)) for i in range(3)]
         await rest()
         assert begun == ["t0"]
@@ -220,7 +189,7 @@ async def test_a_task_that_cannot_be_checked_keeps_no_other_task_and_no_unit(not
     async def perform(one: Task, run: Run) -> str:
         return "done"
 
-    async with Bench(pool_of(per_s=1), now=EVENING - 10.0).working() as bench:
+    async with SchedulerBench(pool_of(per_s=1), now=EVENING - 10.0).working() as bench:
         scheduler = bench.scheduler
         await scheduler.perform(task(0), perform)
         waiting = [
@@ -270,7 +239,7 @@ async def test_a_resource_that_answers_a_probe_again_starts_what_waited(per: Per
         await gate.wait()
 
     limits = (Limit("requests", 100.0, per),)
-    async with Bench(unwell(Resource(limits=limits, takes={"work": {}})), 1_000.1).working() as bench:
+    async with SchedulerBench(unwell(Resource(limits=limits, takes={"work": {}})), 1_000.1).working() as bench:
         scheduler, health = bench.scheduler, Health(random.Random(1))
         scheduler.healths.known["r"] = health
         now = bench.clock.now()
@@ -297,7 +266,7 @@ async def test_a_resource_that_no_longer_adapts_gets_all_of_its_limits_at_once()
         raise ResourceFailed("no route")
 
     resource = Resource(limits=(Limit("requests", 100.0, "second"),), takes={"work": {}})
-    async with Bench(unwell(resource), 1_000.1).working() as bench:
+    async with SchedulerBench(unwell(resource), 1_000.1).working() as bench:
         scheduler, now = bench.scheduler, bench.clock.now()
         waiting = asyncio.create_task(scheduler.perform(task(1), broken))
         await rest()
@@ -318,7 +287,7 @@ async def test_what_a_resource_that_does_not_adapt_tells_is_a_failed_attempt(rai
         calls.append(one.attempt)
         raise raised
 
-    async with Bench(pool_of(max_attempts=2)).working() as bench:
+    async with SchedulerBench(pool_of(max_attempts=2)).working() as bench:
         for attempt in (1, 2):
             with pytest.raises(errors.Retry) as found:
                 await bench.scheduler.perform(task(1, attempt=attempt), perform)
@@ -337,7 +306,7 @@ async def test_a_task_that_resources_send_away_comes_back_later_each_time() -> N
     limits = (Limit("requests", 100.0, "second"),)
     resources = {name: Resource(limits=limits, takes={"work": {}}) for name in "ab"}
     pool = Pool("p", resources=resources, types={"work": TaskType()})
-    async with Bench(pool, 1_000.1).working() as bench:
+    async with SchedulerBench(pool, 1_000.1).working() as bench:
         waits = []
         for returned in (0, 1, 3, 100):
             with pytest.raises(NotNow, match="overloaded or out of order: a") as found:
@@ -355,7 +324,7 @@ async def test_a_resource_without_limits_goes_on_when_the_tasks_end_that_its_hea
         begun.append(one.id)
         await asyncio.sleep(0)
 
-    async with Bench(unwell(Resource(takes={"work": {}})), 1_000.1).working() as bench:
+    async with SchedulerBench(unwell(Resource(takes={"work": {}})), 1_000.1).working() as bench:
         scheduler, now = bench.scheduler, bench.clock.now()
         health = scheduler.healths.known["r"] = Health(random.Random(1))
         health.too_much(now, now, "429")
