@@ -10,14 +10,12 @@ tenants hang, with `--hang 2500 --of 3200 --hang-qps 1` thousands of tiny ones.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import emq
 from bench.engine import victims
-from bench.support.figures import percentile
+from bench.support.pacing import steadily
 from bench.support.stage import Stage
 from emq.host import garbage_collection
 from emq.storage.message import Message
@@ -41,26 +39,16 @@ class Mix(NamedTuple):
     qps: float
 
 
-def arrivals(mix: Mix, seconds: float, seed: int) -> Iterator[tuple[float, str]]:
-    """Yield the arrivals of victims' messages, at random times and for random victims."""
-    random_, at = random.Random(seed), 0.0
-    while (at := at + random_.expovariate(RATE_PER_S)) < seconds:
-        yield at, f"tenant-{random_.randrange(mix.victims)}"
-
-
 async def publisher(url: str, database: str, mix: Mix, seconds: float, seed: int) -> dict[str, float]:
     """Publish the messages of all tenants; see `victims.publish`."""
 
-    async def noise(app: emq.App, start: float) -> None:
-        sent = 0
-        while (elapsed := time.monotonic() - start) < min(seconds, BACKLOG_S):
-            due = int(elapsed * mix.qps) - sent
-            sent += due
-            for i in range(mix.hanging if due else 0):
+    async def noise(app: emq.App) -> None:
+        async for due in steadily(mix.qps, min(seconds, BACKLOG_S), max(0.1, 1 / mix.qps)):
+            for i in range(mix.hanging):
                 await app.publish_many(f"hanging-{i}", [b"x" * 100] * due)
-            await asyncio.sleep(max(0.1, 1 / mix.qps))
 
-    return await victims.publish(url, database, arrivals(mix, seconds, seed), noise)
+    arrivals = victims.arrivals(mix.victims, RATE_PER_S, seconds, seed)
+    return await victims.publish(url, database, arrivals, noise)
 
 
 async def run(stage: Stage, mix: Mix, *, seconds: float, rounds: int) -> dict[str, Any]:
@@ -89,9 +77,7 @@ async def run(stage: Stage, mix: Mix, *, seconds: float, rounds: int) -> dict[st
         async with app.running() as host:
             garbage_collection.shorten_pauses()  # as `emq host` does
             await asyncio.sleep(SETTLE_S)
-            p99: dict[bool, list[float]] = {False: [], True: []}
-            p50: dict[bool, list[float]] = {False: [], True: []}
-            unstarted = 0
+            found, unstarted = victims.Waits(), 0
             for i in range(rounds):
                 for is_hanging in (False, True):
                     stage.say(f"round {i + 1} of {rounds}, {seconds:g} s {'hanging' if is_hanging else 'all well'}")
@@ -99,11 +85,10 @@ async def run(stage: Stage, mix: Mix, *, seconds: float, rounds: int) -> dict[st
                     began = await stage.elsewhere(publisher, stage.url, stage.database, mix, seconds, i)
                     await asyncio.sleep(SETTLE_S)
                     most_in_flight = max(most_in_flight, host.work.dispatcher.flight.count)
-                    waits = [(started[id_] - at) * 1000 for id_, at in began.items() if id_ in started]
+                    waits = victims.waits_ms(began, started)
                     unstarted += len(began) - len(waits)
-                    p99[is_hanging].append(percentile(waits, 99))
-                    p50[is_hanging].append(percentile(waits, 50))
+                    found.add(is_hanging, waits)
                     released.set()
                     if is_hanging:
                         await asyncio.sleep(BACKLOG_S + SETTLE_S)
-    return victims.compared(p50, p99) | {"unstarted": unstarted, "most_in_flight": most_in_flight}
+    return found.compared() | {"unstarted": unstarted, "most_in_flight": most_in_flight}

@@ -8,14 +8,13 @@ in trouble; see `bench.engine.troubles`.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import emq
 from bench.engine import hanging, hung_start, troubles, victims
-from bench.support.figures import Benchmark, Figure, percentile
+from bench.support.figures import Benchmark, Figure
+from bench.support.pacing import steadily
 from bench.support.stage import Stage
 from emq.storage.message import Message
 from emq.topics.model import Topic, TopicOptions
@@ -23,39 +22,21 @@ from emq.topics.model import Topic, TopicOptions
 QPS = 20.0
 FLOOD_FACTOR = 100
 SLOW_S = 5.0
-TICK_S = 0.01
+TICK_S = 0.1
 NOISY = ("flooded", "slow", "failing")
 
 
-def arrivals(tenants: list[str], rate_per_s: float, seconds: float, seed: int) -> list[tuple[float, str]]:
-    """Return independent Poisson arrivals of each tenant, merged: (seconds from the start, tenant)."""
-    random_ = random.Random(seed)
-
-    def of_tenant(tenant: str) -> Iterator[tuple[float, str]]:
-        at = random_.expovariate(rate_per_s)
-        while at < seconds:
-            yield at, tenant
-            at += random_.expovariate(rate_per_s)
-
-    return sorted(arrival for tenant in tenants for arrival in of_tenant(tenant))
-
-
-async def publisher(
-    url: str, database: str, tenants: list[str], seconds: float, seed: int, noisy: bool
-) -> dict[str, float]:
+async def publisher(url: str, database: str, tenants: int, seconds: float, seed: int, noisy: bool) -> dict[str, float]:
     """Publish the victims' messages at their times, and the noise if wanted; see `victims.publish`."""
 
-    async def noise(app: emq.App, start: float) -> None:
-        sent = 0
-        while (elapsed := time.monotonic() - start) < seconds:
-            due = int(elapsed * QPS * FLOOD_FACTOR) - sent
-            sent += due
+    async def noise(app: emq.App) -> None:
+        async for due in steadily(QPS * FLOOD_FACTOR, seconds, TICK_S):
             await app.publish_many("flooded", [b"x" * 100] * due)
             for tenant in ("slow", "failing"):
-                await app.publish_many(tenant, [b"x" * 100] * max(1, round(QPS / 3 * TICK_S * 10)))
-            await asyncio.sleep(TICK_S * 10)
+                await app.publish_many(tenant, [b"x" * 100] * max(1, round(QPS / 3 * TICK_S)))
 
-    return await victims.publish(url, database, arrivals(tenants, QPS / 3, seconds, seed), noise if noisy else None)
+    arrivals = victims.arrivals(tenants, tenants * QPS / 3, seconds, seed)
+    return await victims.publish(url, database, arrivals, noise if noisy else None)
 
 
 async def run(
@@ -100,24 +81,21 @@ async def run(
         app.handlers.bind("failing", failing)
         async with app.running():
             await asyncio.sleep(2)
-            p99: dict[bool, list[float]] = {False: [], True: []}
-            p50: dict[bool, list[float]] = {False: [], True: []}
-            lost = 0
+            found, lost = victims.Waits(), 0
             for i in range(rounds):
                 # The quiet half comes first in each round, so it never meets the flood's backlog.
                 for noisy in (False, True):
                     stage.say(f"round {i + 1} of {rounds}, {seconds:g} s {'with' if noisy else 'without'} the noise")
-                    began = await stage.elsewhere(publisher, stage.url, stage.database, names, seconds, i, noisy)
+                    began = await stage.elsewhere(publisher, stage.url, stage.database, tenants, seconds, i, noisy)
                     await asyncio.sleep(1.5)
-                    waits = [(started[id_] - at) * 1000 for id_, at in began.items() if id_ in started]
+                    waits = victims.waits_ms(began, started)
                     lost += len(began) - len(waits)
-                    p99[noisy].append(percentile(waits, 99))
-                    p50[noisy].append(percentile(waits, 50))
+                    found.add(noisy, waits)
                 for tenant in NOISY:
                     await app.admin.delete(tenant, force=True)
                 await app.admin.create([Topic(name, QPS, options=options) for name in NOISY])
                 await asyncio.sleep(2)
-    return victims.compared(p50, p99) | {"unstarted": lost}
+    return found.compared() | {"unstarted": lost}
 
 
 BENCHMARK = Benchmark(

@@ -14,16 +14,15 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
-import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import emq
 from bench.engine import victims
 from bench.support.endpoints import Arrival, Endpoints, Kind
-from bench.support.figures import percentile
+from bench.support.pacing import steadily
 from bench.support.stage import Stage
 from emq.host import garbage_collection
 from emq.runtime.errors import InvalidSettings
@@ -122,23 +121,14 @@ class Times:
 
 async def publisher(url: str, database: str, load: Load, seed: int) -> dict[str, float]:
     """Publish the messages of all tenants; see `victims.publish`."""
-    random_ = random.Random(seed)
 
-    def arrivals() -> Iterator[tuple[float, str]]:
-        at = 0.0
-        while (at := at + random_.expovariate(load.rate_per_s)) < load.seconds:
-            yield at, f"tenant-{random_.randrange(load.good)}"
-
-    async def noise(app: emq.App, start: float) -> None:
-        sent = 0
-        while (elapsed := time.monotonic() - start) < load.seconds:
-            due = int(elapsed * load.others_qps) - sent
-            sent += due
-            for topic in load.others if due else ():
+    async def noise(app: emq.App) -> None:
+        async for due in steadily(load.others_qps, load.seconds, max(0.1, 1 / load.others_qps)):
+            for topic in load.others:
                 await app.publish_many(topic, [b"x" * 100] * due)
-            await asyncio.sleep(max(0.1, 1 / load.others_qps))
 
-    return await victims.publish(url, database, arrivals(), noise)
+    arrivals = victims.arrivals(load.good, load.rate_per_s, load.seconds, seed)
+    return await victims.publish(url, database, arrivals, noise)
 
 
 @asynccontextmanager
@@ -191,11 +181,7 @@ class Halves:
         for topic in topics:
             await self._app.admin.delete(topic.name, force=True)
         await _until(lambda: host.work.dispatcher.flight.count == 0)
-        times = self._times
-        return (
-            [(times.started[id_] - at) * 1000 for id_, at in began.items() if id_ in times.started],
-            [(times.delivered[id_] - at) * 1000 for id_, at in began.items() if id_ in times.delivered],
-        )
+        return victims.waits_ms(began, self._times.started), victims.waits_ms(began, self._times.delivered)
 
 
 def _topic(url: str, name: str) -> Topic:
@@ -235,24 +221,9 @@ async def run(
     return _summary(figures, chosen) | {"undelivered": lost, "most_in_flight": halves.most_in_flight}
 
 
-class _Found:
-    """The waits or deliveries of all rounds with one trouble; False: of the calm halves."""
-
-    def __init__(self) -> None:
-        self._p50: dict[bool, list[float]] = {False: [], True: []}
-        self._p99: dict[bool, list[float]] = {False: [], True: []}
-
-    def add(self, is_troubled: bool, values_ms: list[float]) -> None:
-        self._p50[is_troubled].append(percentile(values_ms, 50))
-        self._p99[is_troubled].append(percentile(values_ms, 99))
-
-    def compared(self) -> dict[str, Any]:
-        return victims.compared(self._p50, self._p99)
-
-
 async def _rounds(stage: Stage, halves: Halves, name: str, trouble: Trouble, load: Load, rounds: int) -> dict[str, Any]:
     """Run the rounds with one trouble; return its figures, named after it."""
-    waits, deliveries = _Found(), _Found()
+    waits, deliveries = victims.Waits(), victims.Waits()
     calm = QPS if trouble.flood else SENT_QPS
     for i in range(rounds):
         for is_troubled in (False, True):

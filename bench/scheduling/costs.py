@@ -6,7 +6,6 @@ the weights in each ten seconds of the watching, wherever these begin.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from collections import Counter
@@ -94,8 +93,7 @@ async def watched(stage: Stage, case: Case, seconds: int) -> dict[str, float]:
         )
         stage.say(f"{case.name}: {count:,} tasks of {len(case.tenants)} tenants, for {WARM_S + seconds} s")
         async with rig.running(opened):
-            while not opened.starts:
-                await asyncio.sleep(0.05)
+            await opened.started()
             begin = opened.next_second(WARM_S)
             await opened.until(begin + seconds)
     return figures({name: weight for name, (weight, _, _) in case.tenants.items()}, case.tokens, used, begin, seconds)

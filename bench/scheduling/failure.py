@@ -17,7 +17,6 @@ from bench.support.stage import Stage
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Pool
 from emq_scheduling.outcomes import ResourceFailed
-from emq_scheduling.submission import Submission
 from emq_scheduling.tasks import Task
 
 LOAD = 0.5
@@ -30,7 +29,6 @@ LONGEST_S = 60.0
 AT_FIRST_S = 2.0
 """Tasks that fail later than this after the failure are probes of closed resources."""
 
-TICK_S = 0.05
 OFTEN = 3
 """Starts in a second on a failing resource that are more than a probe."""
 
@@ -73,21 +71,6 @@ class Failing:
         return max((at - self.since for at in self.tried if int(at - self.since) == last), default=0.0)
 
 
-async def steady(url: str, database: str, pool: Pool, rate: float, seconds: float) -> list[str]:
-    """Submit tasks of all types in turns at that rate in all; return their ids."""
-    ids: list[str] = []
-    kinds = list(pool.types)
-    async with rig.submitting(url, database) as scheduling:
-        start = time.monotonic()
-        while (elapsed := time.monotonic() - start) < seconds:
-            due = int(elapsed * rate) - len(ids)
-            tasks = [Submission(kinds[(len(ids) + i) % len(kinds)], rig.PAYLOAD) for i in range(due)]
-            if tasks:
-                ids += await rig.accepted(scheduling, pool.name, tasks)
-            await asyncio.sleep(TICK_S)
-    return ids
-
-
 async def run(stage: Stage, *, resources: int, seconds: float) -> dict[str, Any]:
     pool = pools.overlapping(resources)
     failing = Failing(pool)
@@ -96,10 +79,9 @@ async def run(stage: Stage, *, resources: int, seconds: float) -> dict[str, Any]
         lasts_s = BEFORE_S + 3 * seconds
         stage.say(f"{rate:,.0f} tasks a second; {len(failing.names)} of {resources} resources fail for {seconds:g} s")
         submitting = asyncio.create_task(
-            stage.elsewhere(steady, stage.url, stage.database, pool, rate, lasts_s), name="submitting"
+            stage.elsewhere(rig.steady, stage.url, stage.database, pool.name, [*pool.types], rate, lasts_s)
         )
-        while not opened.starts:
-            await asyncio.sleep(0.05)
+        await opened.started()
         await asyncio.sleep(BEFORE_S)
         failing.since, failing.until = time.monotonic(), time.monotonic() + seconds
         await asyncio.sleep(seconds)

@@ -8,7 +8,6 @@ task is due to be submitted until its performer begins. Two processes of their o
 from __future__ import annotations
 
 import asyncio
-import random
 import statistics
 import time
 from typing import Any
@@ -22,49 +21,12 @@ from bench.support.figures import percentile
 from bench.support.stage import Stage
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Pool
-from emq_scheduling.submission import Submission
 from emq_scheduling.tasks import Task
 
 FLOOD = 20
 PART = 0.05
 WARM_S = 4.0
-TICK_S = 0.05
 URGENT, FLOODING = pools.KINDS[0], pools.KINDS[-1]
-
-
-async def urgent(url: str, database: str, pool: str, rate: float, seconds: float, seed: int) -> dict[str, float]:
-    """Submit single tasks at random times; return by id when each was due, by the monotonic clock."""
-    random_ = random.Random(seed)
-    due: dict[str, float] = {}
-    async with rig.submitting(url, database) as scheduling:
-        await scheduling.submit(pool, URGENT, rig.PAYLOAD)  # reads the pool
-        start = time.monotonic() + 0.5
-        sending: set[asyncio.Task[None]] = set()
-
-        async def submit(at: float) -> None:
-            due[(await scheduling.submit(pool, URGENT, rig.PAYLOAD)).id] = at
-
-        at = start + random_.expovariate(rate)
-        while at < start + seconds:
-            await asyncio.sleep(max(0.0, at - time.monotonic()))
-            sending.add(task := asyncio.create_task(submit(at)))
-            task.add_done_callback(sending.discard)
-            at += random_.expovariate(rate)
-        await asyncio.gather(*sending)
-    return due
-
-
-async def flood(url: str, database: str, pool: str, rate: float, seconds: float) -> int:
-    """Submit marketing at that rate; return how many tasks."""
-    sent = 0
-    async with rig.submitting(url, database) as scheduling:
-        start = time.monotonic()
-        while (elapsed := time.monotonic() - start) < seconds:
-            due = int(elapsed * rate) - sent
-            if due:
-                sent += len(await rig.accepted(scheduling, pool, [Submission(FLOODING, rig.PAYLOAD)] * due))
-            await asyncio.sleep(TICK_S)
-    return sent
 
 
 async def half(stage: Stage, pool: Pool, rate: float, seconds: float, flooded: bool, seed: int) -> dict[str, Any]:
@@ -76,16 +38,14 @@ async def half(stage: Stage, pool: Pool, rate: float, seconds: float, flooded: b
         await asyncio.sleep(pool.types[task.type].duration_s)
 
     async with rig.opened(stage, pool, work) as opened, rig.running(opened):
-        sides: list[Any] = []
-        sent = 0
+        where = stage.url, stage.database, pool.name
+        sides = []
         if flooded:
-            args = stage.url, stage.database, pool.name, rate * FLOOD, seconds + WARM_S
-            sides.append(asyncio.create_task(stage.elsewhere(flood, *args)))
+            flood = stage.elsewhere(rig.steady, *where, (FLOODING,), rate * FLOOD, seconds + WARM_S)
+            sides.append(asyncio.create_task(flood))
         await asyncio.sleep(WARM_S)
-        args_ = stage.url, stage.database, pool.name, rate * PART, seconds, seed
-        due = await stage.elsewhere(urgent, *args_)
-        if sides:
-            sent = sum(await asyncio.gather(*sides))
+        due = await stage.elsewhere(rig.singles, *where, URGENT, rate * PART, seconds, seed=seed)
+        sent = sum(map(len, await asyncio.gather(*sides)))
         await asyncio.sleep(2)
         waits = [(began[id_] - at) * 1000 for id_, at in due.items() if id_ in began]
         return {

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 import emq
 from bench.scheduling.counting import Start
+from bench.support.pacing import steadily
 from bench.support.stage import Stage
 from emq.host import garbage_collection
 from emq_scheduling.hosting.attempts import Run
@@ -22,6 +25,7 @@ PAYLOAD = b"x" * 100
 BATCH = 2_000
 """Tasks in one `submit_many`."""
 
+TICK_S = 0.05
 SETTLE_S = 2.0
 """Seconds in which a host takes the pool over."""
 
@@ -53,6 +57,11 @@ class Rig:
     def next_second(self, after_s: float = 0.0) -> float:
         """Return the beginning of the first whole second after so many seconds."""
         return math.ceil(self.app.clock.now() + after_s)
+
+    async def started(self) -> None:
+        """Wait until a task has started."""
+        while not self.starts:
+            await asyncio.sleep(0.05)
 
     async def drained(self, count: int, most_s: float) -> None:
         """Wait until so many tasks are done, or the time is over."""
@@ -104,6 +113,50 @@ async def submitting(url: str, database: str) -> AsyncIterator[Scheduling]:
     scheduling = Scheduling(app)
     async with app:
         yield scheduling
+
+
+async def singles(
+    url: str,
+    database: str,
+    pool: str,
+    kind: str,
+    per_s: float,
+    seconds: float,
+    seed: int = 1,
+    tenants: Sequence[str] = ("",),
+) -> dict[str, float]:
+    """Submit single tasks of random tenants at random times; return by id when each was due, by the monotonic clock.
+
+    One of each tenant comes before these, so that the process has read the pool.
+    """
+    random_, due = random.Random(seed), dict[str, float]()
+    async with submitting(url, database) as scheduling, asyncio.TaskGroup() as sending:
+
+        async def submit(tenant: str) -> str:
+            return (await scheduling.submit(pool, kind, PAYLOAD, tenant=tenant)).id
+
+        async def submit_at(at: float) -> None:
+            due[await submit(random_.choice(tenants))] = at
+
+        for tenant in tenants:
+            await submit(tenant)
+        start = at = time.monotonic() + 0.5
+        while (at := at + random_.expovariate(per_s)) < start + seconds:
+            await asyncio.sleep(max(0.0, at - time.monotonic()))
+            sending.create_task(submit_at(at))
+    return due
+
+
+async def steady(
+    url: str, database: str, pool: str, kinds: Sequence[str], rate_per_s: float, seconds: float
+) -> list[str]:
+    """Submit tasks of some types in turns at that rate in all; return their ids."""
+    ids: list[str] = []
+    async with submitting(url, database) as scheduling:
+        async for due in steadily(rate_per_s, seconds, TICK_S):
+            tasks = [Submission(kinds[(len(ids) + i) % len(kinds)], PAYLOAD) for i in range(due)]
+            ids += await accepted(scheduling, pool, tasks)
+    return ids
 
 
 async def fill(url: str, database: str, pool: str, counts: Mapping[tuple[str, str], int]) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 import time
 from collections import Counter
 from typing import Any
@@ -49,20 +48,6 @@ def pool_of(name: str, tenants: int, rate: float) -> Pool:
     return pool
 
 
-async def quiet(url: str, database: str, pool: str, seconds: float) -> dict[str, float]:
-    """Submit single tasks of the quiet tenants at random times; return by id when each was due."""
-    random_, due = random.Random(1), dict[str, float]()
-    async with rig.submitting(url, database) as scheduling:
-        for number in range(QUIET):
-            await scheduling.submit(pool, KIND, rig.PAYLOAD, tenant=f"quiet-{number}")
-        start = at = time.monotonic() + 1.0
-        while (at := at + random_.expovariate(QUIET * QUIET_PER_S)) < start + seconds:
-            await asyncio.sleep(max(0.0, at - time.monotonic()))
-            receipt = await scheduling.submit(pool, KIND, rig.PAYLOAD, tenant=f"quiet-{random_.randrange(QUIET)}")
-            due[receipt.id] = at
-    return due
-
-
 async def half(stage: Stage, pool: Pool, rate: float, seconds: int, times: int) -> dict[str, Any]:
     """Run with backlogs so many times as long as needed."""
     counts: Counter[str] = Counter()
@@ -82,12 +67,20 @@ async def half(stage: Stage, pool: Pool, rate: float, seconds: int, times: int) 
         stage.say(f"submitting {sum(backlog.values()):,} tasks of {len(weights)} tenants")
         await stage.elsewhere(rig.fill, stage.url, stage.database, pool.name, backlog)
         async with rig.running(opened):
-            while not opened.starts:
-                await asyncio.sleep(0.05)
+            await opened.started()
             watched[0] = opened.next_second(WARM_S)
             watched[1] = watched[0] + seconds
             stage.say(f"running for {WARM_S + seconds} s")
-            due = await stage.elsewhere(quiet, stage.url, stage.database, pool.name, WARM_S + seconds - 2.0)
+            due = await stage.elsewhere(
+                rig.singles,
+                stage.url,
+                stage.database,
+                pool.name,
+                KIND,
+                per_s=QUIET * QUIET_PER_S,
+                seconds=WARM_S + seconds - 2.0,
+                tenants=[f"quiet-{number}" for number in range(QUIET)],
+            )
             await opened.until(watched[1])
             while due.keys() - began.keys() and opened.app.clock.now() < watched[1] + LAST_S:
                 await asyncio.sleep(0.1)

@@ -1,13 +1,12 @@
 """Chats beside a batch without end under limits longer than a second: their waits, and the use of the limit.
 
 Each case runs twice: a limit of 600 a minute on a host, and all limits, also of an hour, through the real matching and
-accounts on a virtual clock. Chats come at random times from the first moment on.
+accounts on a virtual clock. Chats come at random times.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -91,18 +90,6 @@ def replayed(case: Case) -> Found:
     return found(case, waits, replay.starts(), at, at + seconds)
 
 
-async def chats(url: str, database: str, pool: str, per_s: float, seconds: float) -> dict[str, float]:
-    """Submit single chats at random times; return by id when each was due, by the monotonic clock."""
-    chance, due = random.Random(1), dict[str, float]()
-    async with rig.submitting(url, database) as scheduling:
-        at = time.monotonic()
-        ends = at + seconds
-        while (at := at + chance.expovariate(per_s)) < ends:
-            await asyncio.sleep(max(0.0, at - time.monotonic()))
-            due[(await scheduling.submit(pool, CHAT, rig.PAYLOAD)).id] = at
-    return due
-
-
 async def live(stage: Stage, case: Case, seconds: int) -> Found:
     """Run a case on a host."""
     pool, began = pool_of(case), dict[str, float]()
@@ -115,12 +102,12 @@ async def live(stage: Stage, case: Case, seconds: int) -> Found:
         batch = round(case.limit.amount * (seconds / PERIODS_S[case.limit.per] + 2))
         await stage.elsewhere(rig.fill, stage.url, stage.database, pool.name, {(BATCH, ""): batch})
         async with rig.running(opened):
-            while not opened.starts:
-                await asyncio.sleep(0.05)
+            await opened.started()
             begin = opened.starts[0].at
             stage.say(f"{case.name}: {case.limit.amount:g} a {case.limit.per} for {seconds} s")
-            args = stage.url, stage.database, pool.name, case.chats_per_s, seconds - LAST_S
-            due = await stage.elsewhere(chats, *args)
+            due = await stage.elsewhere(
+                rig.singles, stage.url, stage.database, pool.name, CHAT, case.chats_per_s, seconds - LAST_S
+            )
             await opened.until(begin + seconds)
     waits = [began.get(id_, float("inf")) - at for id_, at in due.items()]
     return found(case, waits, opened.starts, begin, begin + seconds)
