@@ -40,7 +40,7 @@ MUTANTS = (
         "emq/fetcher/readiness.py",
         "self._unarmed([*_slices(queues, i, together), *_slices(lanes, i, together)])",
         "self._unarmed(_slices(lanes, i, together))",
-        "tests/unit/test_waker.py::test_a_few_queues_are_swept_as_well",
+        "tests/unit/test_waker.py::test_the_sweep_comes_to_every_queue_and_lane_once[3]",
     ),
     Mutant(
         "lost-claim-is-forgotten",
