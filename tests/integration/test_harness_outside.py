@@ -7,7 +7,7 @@ import datetime
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import aiohttp
 import pytest
@@ -18,6 +18,18 @@ import emq
 from emq_testing import Harness
 
 START = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+
+
+async def delivered_once(handler: Callable[[emq.Message], object]) -> None:
+    """Deliver a message to the handler; no time may pass for the handler's waiting."""
+    app = emq.App("memory:")
+    app.handler("t")(handler)
+    async with Harness(app, start=START) as t:
+        await app.create_topic("t", qps=50)
+        await t.publish("t", b"1")
+        await t.settled()
+        assert not t.failures
+        assert len(t.delivered) == 1
 
 
 async def test_time_stands_still_while_a_plain_function_works() -> None:
@@ -74,19 +86,11 @@ async def test_a_time_out_fires_although_a_thread_hangs() -> None:
 
 
 async def test_time_stands_still_while_to_thread_works() -> None:
-    app = emq.App("memory:")
-
-    @app.handler("aside")
     async def aside(message: emq.Message) -> None:
         async with asyncio.timeout(0.001):
             await asyncio.to_thread(time.sleep, 0.1)
 
-    async with Harness(app, start=START) as t:
-        await app.create_topic("aside", qps=50)
-        await t.publish("aside", b"1")
-        await t.settled()
-        assert not t.failures
-        assert len(t.delivered) == 1
+    await delivered_once(aside)
 
 
 async def test_a_server_in_the_test_answers_without_time_passing() -> None:
@@ -151,9 +155,6 @@ def slow_server() -> Iterator[int]:
 
 
 async def test_time_stands_still_while_another_process_answers(slow_server: int) -> None:
-    app = emq.App("memory:")
-
-    @app.handler("ask")
     async def ask(message: emq.Message) -> None:
         async with asyncio.timeout(0.05):
             reader, writer = await asyncio.open_connection("127.0.0.1", slow_server)
@@ -162,29 +163,17 @@ async def test_time_stands_still_while_another_process_answers(slow_server: int)
             writer.close()
             await writer.wait_closed()
 
-    async with Harness(app, start=START) as t:
-        await app.create_topic("ask", qps=50)
-        await t.publish("ask", b"1")
-        await t.settled()
-        assert not t.failures
-        assert len(t.delivered) == 1
+    await delivered_once(ask)
 
 
 async def test_a_handler_that_asks_for_the_time_again_and_again_gets_there() -> None:
-    app = emq.App("memory:")
-
-    @app.handler("busy")
     async def busy(message: emq.Message) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + 1
         while loop.time() < until:
             await asyncio.sleep(0)
 
-    async with Harness(app, start=START) as t:
-        await app.create_topic("busy", qps=50)
-        await t.publish("busy", b"1")
-        await t.settled()
-        assert len(t.delivered) == 1
+    await delivered_once(busy)
 
 
 def test_another_kind_of_event_loop_is_refused_with_its_name() -> None:

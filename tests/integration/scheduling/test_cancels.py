@@ -34,6 +34,14 @@ class Owner:
         return {task: at_us async for page in self.reader.new() for task, at_us in page.items()}
 
 
+@pytest.fixture
+def now(database: Database, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The database's clock, in microseconds."""
+    now = [NOW_US]
+    monkeypatch.setattr(database, "clock_us", lambda _: now[0])
+    return now
+
+
 async def test_the_owner_reads_each_request_to_cancel_once(database: Database, environment: str) -> None:
     cancels = Cancels(database, environment)
     await cancels.ask("sms", ["a", "b"])
@@ -48,11 +56,9 @@ async def test_the_owner_reads_each_request_to_cancel_once(database: Database, e
 
 
 async def test_who_asks_again_means_tasks_that_came_meanwhile(
-    database: Database, environment: str, monkeypatch: pytest.MonkeyPatch
+    database: Database, environment: str, now: list[int]
 ) -> None:
     cancels = Cancels(database, environment)
-    now = [NOW_US]
-    monkeypatch.setattr(database, "clock_us", lambda _: now[0])
     await cancels.ask("sms", ["a"])
     owner = Owner(cancels)
     await owner.reader.begin()
@@ -64,11 +70,9 @@ async def test_who_asks_again_means_tasks_that_came_meanwhile(
 
 
 async def test_a_request_that_is_committed_late_is_not_passed_over(
-    database: Database, environment: str, monkeypatch: pytest.MonkeyPatch
+    database: Database, environment: str, now: list[int]
 ) -> None:
     cancels = Cancels(database, environment)
-    now = [NOW_US]
-    monkeypatch.setattr(database, "clock_us", lambda _: now[0])
     await cancels.ask("sms", ["first"])
     owner = Owner(cancels)
     await owner.reader.begin()
@@ -78,11 +82,9 @@ async def test_a_request_that_is_committed_late_is_not_passed_over(
 
 
 async def test_a_cancel_is_heard_after_the_databases_clock_was_set_back(
-    database: Database, environment: str, monkeypatch: pytest.MonkeyPatch
+    database: Database, environment: str, now: list[int]
 ) -> None:
     cancels = Cancels(database, environment)
-    now = [NOW_US]
-    monkeypatch.setattr(database, "clock_us", lambda _: now[0])
     await EnvironmentTime(database, environment).ask(lambda: 0, True)
     await cancels.ask("sms", ["first"])
     owner = Owner(cancels)
@@ -95,12 +97,10 @@ async def test_a_cancel_is_heard_after_the_databases_clock_was_set_back(
 
 @pytest.mark.parametrize("comes", ["before", "later"])
 async def test_no_cancel_is_lost_however_many_there_are(
-    database: Database, environment: str, monkeypatch: pytest.MonkeyPatch, comes: str
+    database: Database, environment: str, monkeypatch: pytest.MonkeyPatch, now: list[int], comes: str
 ) -> None:
     monkeypatch.setattr(cancels_module, "PAGE", 7)
     cancels = Cancels(database, environment)
-    now = [NOW_US]
-    monkeypatch.setattr(database, "clock_us", lambda _: now[0])
     asked, owner = [f"t{number:02}" for number in range(50)], Owner(cancels, most=20)
     if comes == "later":
         await owner.reader.begin()

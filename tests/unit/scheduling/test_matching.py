@@ -7,6 +7,7 @@ import math
 import random
 from collections import Counter
 
+import msgspec
 import pytest
 
 from emq_scheduling.choice.matching import Start
@@ -70,30 +71,26 @@ def test_a_share_is_given_although_the_more_urgent_have_a_backlog() -> None:
     assert counts.total() == 80
 
 
-def test_tenants_share_by_weight_and_a_change_counts_for_the_backlog() -> None:
-    tenants = {"a": Tenant(1.0), "b": Tenant(3.0)}
+@pytest.mark.parametrize(
+    ("weights", "shares", "changed", "then"),
+    [
+        ({"a": 1.0, "b": 3.0}, {"a": 20, "b": 60}, {"a": 3.0, "b": 1.0}, {"a": 60, "b": 20}),
+        ({"a": 0.01}, {"a": 1, "b": 79}, {"a": 3.0}, {"a": 60, "b": 20}),
+    ],
+    ids=["exchanged", "tiny"],
+)
+def test_tenants_share_by_weight_and_a_change_counts_for_the_backlog_at_once(
+    weights: dict[str, float], shares: dict[str, int], changed: dict[str, float], then: dict[str, int]
+) -> None:
+    tenants, others = ({name: Tenant(weight) for name, weight in each.items()} for each in (weights, changed))
     pool = Pool("p", resources={"r": limited(80, "t")}, types={"t": TaskType()}, tenants=tenants)
     bench = Bench(pool)
     for tenant in ("a", "b"):
         bench.add("t", 400, tenant=tenant)
-    counts = Counter(start.waiting.task.tenant for _, start in bench.until(1001.0))
-    assert counts == {"a": 20, "b": 60}
-    changed = Pool("p", resources=pool.resources, types=pool.types, tenants={"a": Tenant(3.0), "b": Tenant(1.0)})
-    bench.matching.follow(changed)
+    assert Counter(start.waiting.task.tenant for _, start in bench.until(1001.0)) == shares
+    bench.matching.follow(msgspec.structs.replace(pool, tenants=others))
     counts = Counter(start.waiting.task.tenant for _, start in bench.until(1002.0))
-    assert counts["a"] == pytest.approx(60, abs=1)
-
-
-def test_a_weight_that_was_tiny_and_grows_counts_at_once() -> None:
-    pool = Pool("p", resources={"r": limited(80, "t")}, types={"t": TaskType()}, tenants={"a": Tenant(0.01)})
-    bench = Bench(pool)
-    for tenant in ("a", "b"):
-        bench.add("t", 400, tenant=tenant)
-    counts = Counter(start.waiting.task.tenant for _, start in bench.until(1001.0))
-    assert counts == {"a": 1, "b": 79}
-    bench.matching.follow(Pool("p", resources=pool.resources, types=pool.types, tenants={"a": Tenant(3.0)}))
-    counts = Counter(start.waiting.task.tenant for _, start in bench.until(1002.0))
-    assert counts == {"a": pytest.approx(60, abs=1), "b": pytest.approx(20, abs=1)}
+    assert counts == pytest.approx(then, abs=1)
 
 
 def test_a_tenant_is_charged_by_the_limits_of_parents_too() -> None:
