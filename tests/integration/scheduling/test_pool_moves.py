@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -24,9 +21,10 @@ from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import editing
 from emq_scheduling.records import snapshots
 from emq_scheduling.scheduling import Scheduling
-from emq_scheduling.submission import Receipt, Submission
+from emq_scheduling.submission import Submission
 from emq_scheduling.tasks import Task
 from support import meeting
+from support.pool_hosts import PoolHosts, submitted
 from support.waiting import until
 
 POOL = "jobs"
@@ -36,185 +34,134 @@ def pool_of(*limits: Limit) -> Pool:
     return Pool(POOL, resources={"r": Resource(limits=limits, takes={"job": {}})}, types={"job": TaskType()})
 
 
-class Jobs:
-    """What ran, of all hosts of a test.
-
-    Attributes:
-        most: most tasks that ran at the same time.
-        seconds: how many began, by second.
-    """
-
-    def __init__(self, took_s: float) -> None:
-        self.took_s = took_s
-        self.running: Counter[str] = Counter()
-        self.most = 0
-        self.began: list[str] = []
-        self.done: list[str] = []
-        self.hosts: Counter[str] = Counter()
-        self.seconds: Counter[int] = Counter()
-
-    def on(self, scheduling: Scheduling, host: str) -> None:
-        @scheduling.performer(POOL)
-        async def perform(task: Task, run: Run) -> None:
-            self.began.append(task.id)
-            self.hosts[host] += 1
-            self.seconds[int(run.at)] += 1
-            self.running[host] += 1
-            self.most = max(self.most, self.running.total())
-            try:
-                await asyncio.sleep(self.took_s)
-            finally:
-                self.running[host] -= 1
-            self.done.append(task.id)
-
-
-class Hosts:
-    """Hosts with performers of the pool, on one Redis and one database."""
-
-    def __init__(self, made: meeting.Meeting, took_s: float) -> None:
-        self.meeting = made
-        self.jobs = Jobs(took_s)
-
-    @contextlib.asynccontextmanager
-    async def app(self, host: str, drain_s: float = 10.0) -> AsyncIterator[tuple[emq.App, Scheduling]]:
-        app = self.meeting.app(host, "", drain_s=drain_s)
-        scheduling = Scheduling(app)
-        self.jobs.on(scheduling, host)
-        async with app:
-            yield app, scheduling
-
-
 @pytest.fixture
 def made(fresh_postgres: str) -> meeting.Meeting:
     return meeting.on_postgres(fresh_postgres)
 
 
-async def submitted(scheduling: Scheduling, count: int) -> list[str]:
-    tasks = [Submission("job", b"", f"tenant-{i % 5}") for i in range(count)]
-    outcomes = await scheduling.submit_many(POOL, tasks)
-    assert all(isinstance(outcome, Receipt) for outcome in outcomes), outcomes[:1]
-    return [outcome.id for outcome in outcomes if isinstance(outcome, Receipt)]
+def tasks(count: int) -> list[Submission]:
+    return [Submission("job", b"", f"tenant-{i % 5}") for i in range(count)]
 
 
 @pytest.mark.parametrize(("took_s", "drain_s"), [(2.0, 10.0), (4.0, 1.5)])
 async def test_a_limit_in_flight_holds_while_the_pool_moves(
     made: meeting.Meeting, took_s: float, drain_s: float
 ) -> None:
-    hosts = Hosts(made, took_s)
-    jobs = hosts.jobs
+    hosts = PoolHosts(made, POOL, took_s)
+    ran = hosts.ran
     async with hosts.app("a", drain_s) as (a, scheduling), hosts.app("b", drain_s) as (b, _):
         await scheduling.pools.put(pool_of(Limit("slots", 4, "in_flight")))
-        sent = await submitted(scheduling, 16)
+        sent = await submitted(scheduling, POOL, tasks(16))
         async with a.running():
-            await until(lambda: jobs.running["a"] == 4)
+            await until(lambda: ran.running["a"] == 4)
             async with b.running():
                 a.stop()
-                await until(lambda: set(jobs.done) >= set(sent), 60)
-    assert jobs.most == 4
-    assert jobs.hosts["b"] >= 4
+                await until(lambda: set(ran.done) >= set(sent), 60)
+    assert ran.most_running == 4
+    assert ran.hosts["b"] >= 4
     if took_s < drain_s:
-        assert len(jobs.began) == len(sent), "what ran has ended where it began"
+        assert len(ran.began) == len(sent), "what ran has ended where it began"
 
 
 async def test_a_lease_that_lapses_for_a_moment_does_not_let_more_run(made: meeting.Meeting) -> None:
-    hosts = Hosts(made, 4.0)
-    jobs = hosts.jobs
+    hosts = PoolHosts(made, POOL, 4.0)
+    ran = hosts.ran
     async with hosts.app("a", drain_s=0.6) as (a, scheduling):
         await scheduling.pools.put(pool_of(Limit("slots", 4, "in_flight")))
         async with a.running() as host:
-            await submitted(scheduling, 12)
-            await until(lambda: jobs.running["a"] == 4)
+            await submitted(scheduling, POOL, tasks(12))
+            await until(lambda: ran.running["a"] == 4)
             lease = host.membership.lease
             sure = lease._sure_until
             lease.sure(0.0)  # as after a jump of the clock
             await asyncio.sleep(1.8)
             lease.sure(sure)
-            await until(lambda: len(jobs.done) == 12, 30)
-    assert jobs.most == 4
-    assert len(jobs.began) == 12, "nothing was cancelled"
+            await until(lambda: len(ran.done) == 12, 30)
+    assert ran.most_running == 4
+    assert len(ran.began) == 12, "nothing was cancelled"
 
 
 async def test_a_pool_that_leaves_its_topics_behind_is_let_go_of(
     made: meeting.Meeting, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    hosts = Hosts(made, 1.5)
-    jobs = hosts.jobs
+    hosts = PoolHosts(made, POOL, 1.5)
+    ran = hosts.ran
     async with hosts.app("a") as (a, scheduling):
         await scheduling.pools.put(pool_of(Limit("slots", 2, "in_flight"), Limit("jobs", 4, "day")))
         async with a.running():
-            sent = await submitted(scheduling, 8)
-            await until(lambda: len(jobs.began) == 2)
+            sent = await submitted(scheduling, POOL, tasks(8))
+            await until(lambda: len(ran.began) == 2)
             await scheduling.pools.delete(POOL)
             await administering.forget(a, POOL)
             await until(lambda: "was deleted" in caplog.text)
             await asyncio.sleep(3.0)
-            assert len(jobs.began) == len(jobs.done) == 2, "what ran has ended, and nothing else began"
+            assert len(ran.began) == len(ran.done) == 2, "what ran has ended, and nothing else began"
             assert await scheduling.snapshot(POOL) is None
             assert caplog.text.count("was deleted") == 1
             await scheduling.pools.put(pool_of(Limit("slots", 2, "in_flight"), Limit("jobs", 6, "day")))
-            await until(lambda: set(jobs.done) >= set(sent))
+            await until(lambda: set(ran.done) >= set(sent))
 
 
 async def test_a_pool_that_is_deleted_with_its_tasks_starts_none_of_them(made: meeting.Meeting) -> None:
-    hosts = Hosts(made, 0.2)
-    jobs = hosts.jobs
+    hosts = PoolHosts(made, POOL, 0.2)
+    ran = hosts.ran
     async with hosts.app("a") as (a, scheduling):
         await scheduling.pools.put(pool_of(Limit("slots", 1, "in_flight")))
         async with a.running():
-            await submitted(scheduling, 100)
-            await until(lambda: len(jobs.done) >= 2)
+            await submitted(scheduling, POOL, tasks(100))
+            await until(lambda: len(ran.done) >= 2)
             assert await administering.delete(a, POOL, force=True) > 50
             await asyncio.sleep(2.5)
-            began = len(jobs.began)
+            began = len(ran.began)
             await asyncio.sleep(1.0)
-            assert len(jobs.began) == began
+            assert len(ran.began) == began
             assert await scheduling.snapshot(POOL) is None
             with pytest.raises(errors.UnknownPool):
                 await scheduling.submit(POOL, "job", b"")
             await scheduling.pools.put(pool_of(Limit("slots", 1, "in_flight")))
-            new = await submitted(scheduling, 3)
-            await until(lambda: set(jobs.done) >= set(new))
+            new = await submitted(scheduling, POOL, tasks(3))
+            await until(lambda: set(ran.done) >= set(new))
 
 
 async def test_a_pool_whose_records_of_use_are_gone_goes_on(made: meeting.Meeting) -> None:
-    hosts = Hosts(made, 0.01)
-    jobs = hosts.jobs
+    hosts = PoolHosts(made, POOL, 0.01)
+    ran = hosts.ran
     async with hosts.app("a") as (a, scheduling):
         await scheduling.pools.put(pool_of(Limit("jobs", 1_000, "minute")))
         async with a.running():
-            await submitted(scheduling, 20)
-            await until(lambda: len(jobs.done) == 20)
+            await submitted(scheduling, POOL, tasks(20))
+            await until(lambda: len(ran.done) == 20)
             await UsageTable(a.database, "online").drop(POOL)
-            sent = await submitted(scheduling, 300)
-            await until(lambda: set(jobs.done) >= set(sent))
+            sent = await submitted(scheduling, POOL, tasks(300))
+            await until(lambda: set(ran.done) >= set(sent))
 
 
 async def test_no_limit_is_exceeded_while_two_hosts_take_turns(made: meeting.Meeting) -> None:
-    hosts = Hosts(made, 0.2)
-    jobs, turns = hosts.jobs, 0
+    hosts = PoolHosts(made, POOL, 0.2)
+    ran, turns = hosts.ran, 0
     rates = Limit("jobs", 20, "second"), Limit("jobs", 1200, "minute"), Limit("jobs", 200, "day")
     async with hosts.app("a") as (a, scheduling), hosts.app("b") as (b, _):
         await scheduling.pools.put(pool_of(*rates, Limit("slots", 8, "in_flight")))
-        await submitted(scheduling, 250)
-        while len(jobs.began) < 200 and turns < 40:
+        await submitted(scheduling, POOL, tasks(250))
+        while len(ran.began) < 200 and turns < 40:
             async with (a, b)[turns % 2].running():
                 await asyncio.sleep(3.0)
             turns += 1
         async with (a, b)[turns % 2].running():
             await asyncio.sleep(3.0)
     assert turns >= 2
-    assert len(jobs.began) == 200, "the quota of the day, of which the turns lost nothing"
-    assert len(set(jobs.began)) == len(jobs.began), "a host that stops lets its tasks end"
-    assert max(jobs.seconds.values()) <= 20
-    assert jobs.most <= 8
+    assert len(ran.began) == 200, "the quota of the day, of which the turns lost nothing"
+    assert len(set(ran.began)) == len(ran.began), "a host that stops lets its tasks end"
+    assert ran.most("r") <= 20
+    assert ran.most_running <= 8
 
 
 async def test_a_pool_goes_on_and_moves_after_the_databases_clock_was_set_back(
     made: meeting.Meeting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hosts, back_us = Hosts(made, 0.05), 0
-    jobs, clock_us = hosts.jobs, Database.clock_us
+    hosts, back_us = PoolHosts(made, POOL, 0.05), 0
+    ran, clock_us = hosts.ran, Database.clock_us
     monkeypatch.setattr(Database, "clock_us", lambda self, connection: clock_us(self, connection) - back_us)
     limits = Limit("jobs", 20, "second"), Limit("jobs", 1_000, "minute"), Limit("slots", 8, "in_flight")
     kind = TaskType(ttl_s=30.0, longest_wait_s=20.0)
@@ -222,28 +169,28 @@ async def test_a_pool_goes_on_and_moves_after_the_databases_clock_was_set_back(
     async with hosts.app("a") as (a, scheduling), hosts.app("b") as (b, other):
         await scheduling.pools.put(pool)
         async with a.running():
-            sent = await submitted(other, 20)
-            await until(lambda: set(jobs.done) >= set(sent))
+            sent = await submitted(other, POOL, tasks(20))
+            await until(lambda: set(ran.done) >= set(sent))
             back_us = 3_600_000_000
             await asyncio.sleep(2.5)  # the hosts ask for the time every 2 s
-            sent = await submitted(other, 20)
-            await until(lambda: set(jobs.done) >= set(sent), 10)
+            sent = await submitted(other, POOL, tasks(20))
+            await until(lambda: set(ran.done) >= set(sent), 10)
             await scheduling.pools.put(msgspec.structs.replace(pool, zone="Europe/Paris"))
             async with b.running():
                 a.stop()
                 await until(lambda: b.owns(topics.root_name(POOL)), 20)
-                sent = await submitted(other, 20)
-                await until(lambda: set(jobs.done) >= set(sent), 20)
-                assert jobs.hosts["b"] == 20
+                sent = await submitted(other, POOL, tasks(20))
+                await until(lambda: set(ran.done) >= set(sent), 20)
+                assert ran.hosts["b"] == 20
     async with hosts.app("c") as (c, scheduling), c.running():
-        sent = await submitted(scheduling, 20)
-        await until(lambda: set(jobs.done) >= set(sent), 20)
+        sent = await submitted(scheduling, POOL, tasks(20))
+        await until(lambda: set(ran.done) >= set(sent), 20)
         await scheduling.pools.change(POOL, lambda found: editing.changed(found, "resource", "r", ["paused=true"]))
         await asyncio.sleep(2.0)
-        [waiting] = await submitted(scheduling, 1)
+        [waiting] = await submitted(scheduling, POOL, tasks(1))
         await scheduling.cancel(POOL, waiting)
         assert (await scheduling.result(POOL, waiting, timeout_s=10)).state == "cancelled"
-    assert max(jobs.seconds.values()) <= 20
+    assert ran.most("r") <= 20
 
 
 # -------------------------------------------------------------------------------------------- looks at a pool that fail
