@@ -43,7 +43,7 @@ LOOK_S = 0.1
 kept: that task may have started elsewhere, and another one may fit."""
 
 LEAST_S = 0.001
-"""Least seconds for which a resource without room sleeps."""
+"""Seconds for which a resource sleeps that seems to have room at once, by a rounded sum."""
 
 GAPS = 4
 """Number of resources, asleep until a larger task has room, that a new smaller task looks at."""
@@ -343,7 +343,8 @@ class Matching:
         else:
             lacking = self._keeping.lacking(seat.name, costs, now, standing)
             node = lacking.node
-        lacking = lacking._replace(until=max(lacking.until, now + LEAST_S))
+        if lacking.until <= now:
+            lacking = lacking._replace(until=now + LEAST_S)
         sleep = self._claims.make(seat, number, head, costs, lacking, now)
         smaller, are_there = self._gaps.smaller(seat, lineup.level, sleep, now)
         if smaller is not None:

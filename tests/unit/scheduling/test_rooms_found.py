@@ -111,6 +111,16 @@ def test_nothing_is_remembered_of_tasks_and_resources_that_came_and_went() -> No
     assert not bench.matching._eager
 
 
+def test_a_resource_without_room_just_before_a_second_ends_looks_again_at_its_end() -> None:
+    bench = Bench(Pool("p", resources={"a": resource(None, 5, "t")}, types={"t": TaskType()}))
+    bench.now = 1000.9996
+    bench.add("t", 12)
+    assert len(bench.run()) == 5
+    assert bench.matching.next_at(bench.now) == 1001.0
+    bench.now = 1001.0
+    assert len(bench.run()) == 5
+
+
 class Life:
     """A pool that changes at random, and tasks that come, end and are cancelled meanwhile."""
 
