@@ -161,6 +161,7 @@ class KeyedAccounts:
         self.roomy: dict[KeyAccount, None] = {}
         self._saves = saves
         self._books: dict[str, _Book] = {}
+        self._former: dict[str, _Book] = {}  # of limits that are gone, whose use still counts if they come back
         self._by_type: dict[str, tuple[_Book, ...]] = {}
         self._limits: Mapping[str, KeyLimit] = {}
         self._emptied_at = -math.inf
@@ -176,20 +177,35 @@ class KeyedAccounts:
             book = self._books[name]
             limit = pool.limits.get(name)
             if limit is None or not book.is_same(limit):
-                for account in book.accounts.values():
-                    self._forget(account)
-                del self._books[name]
+                self._close(self._books.pop(name))
             elif limit != before[name]:
                 book.follow(limit, now)
         for name, limit in pool.limits.items():
             if name not in self._books:
-                self._books[name] = _Book(name, limit)
+                self._books[name] = self._opened(name, limit, now)
         counted = {
             kind: tuple(book for book in self._books.values() if book.of.counts_type(kind)) for kind in pool.types
         }
         self._by_type = {kind: books for kind, books in counted.items() if books}
         if self._books:
             self._follow_types(pool)
+
+    def _opened(self, name: str, limit: KeyLimit, now: float) -> _Book:
+        """Return the accounts of a new limit: those that it had, if it was gone for less than its period."""
+        book = self._former.pop(name, None)
+        if book is not None and book.is_same(limit):
+            book.follow(limit, now)
+            return book
+        for account in () if book is None else book.accounts.values():
+            self._forget(account)
+        return _Book(name, limit)
+
+    def _close(self, book: _Book) -> None:
+        """Leave out the accounts of a limit that is gone; those by time are kept, in case it comes back."""
+        for account in book.accounts.values():
+            (self._forget if book.of.per == "in_flight" else self._rest)(account)
+        if book.of.per != "in_flight":
+            self._former[book.name] = book
 
     def _follow_types(self, pool: Pool) -> None:
         for book in self._books.values():
@@ -257,8 +273,10 @@ class KeyedAccounts:
 
     def sweep(self, now: float) -> None:
         """Forget accounts of which nothing counts any more: call this about once a second."""
-        for book in self._books.values():
-            left, looked = DROPS // len(self._books), []  # each its part, or full ones would leave the others none
+        self._former = {name: book for name, book in self._former.items() if book.accounts}
+        books = [*self._books.values(), *self._former.values()]
+        for book in books:
+            left, looked = DROPS // len(books), []  # each its part, or full ones would leave the others none
             for account in book.accounts.values():
                 if left <= 0 or account.used_at + book.keeps_s > now >= account.used_at:
                     break
@@ -333,10 +351,14 @@ class KeyedAccounts:
             meter.charge(meter.room(since), since)
         return KeyAccount(at, book, meter, saves=self._saves, now=now)
 
-    def _forget(self, account: KeyAccount) -> None:
+    def _rest(self, account: KeyAccount) -> None:
+        """Neither save an account nor let tasks wait for it."""
         name = account.name
         self.touched.pop(name, None)
         self.short.pop(name, None)
         self.roomy.pop(account, None)
+
+    def _forget(self, account: KeyAccount) -> None:
+        self._rest(account)
         if account.is_saved:
-            self.gone[name] = None
+            self.gone[account.name] = None

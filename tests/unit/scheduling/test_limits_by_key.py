@@ -236,6 +236,41 @@ def test_a_change_of_a_limit_counts_for_what_runs_and_waits() -> None:
     assert len(bench.run()) == 1
 
 
+def test_a_limit_that_was_gone_for_less_than_its_period_goes_on_with_what_keys_had_used() -> None:
+    rate = KeyLimit("tenant", 5, "minute")
+    bench = bench_of({"rate": rate})
+    bench.add("t", 7, tenant="a")
+    assert len(bench.run()) == 5
+    bench.now += 10
+    follow(bench, msgspec.structs.replace(bench.pool, limits={}))
+    assert len(bench.run()) == 2, "nothing counts them meanwhile"
+    bench.accounts.keyed.sweep(bench.now)
+    bench.now += 10
+    follow(bench, msgspec.structs.replace(bench.pool, limits={"rate": rate}))
+    bench.add("t", 7, tenant="a")
+    assert not bench.run()
+    bench.now += 42
+    assert len(bench.run()) == 5
+
+
+def test_nothing_is_kept_of_a_limit_that_is_gone_for_longer_or_comes_back_as_another_one() -> None:
+    rate = KeyLimit("tenant", 5, "minute")
+    for returns in (rate, KeyLimit("tenant", 5, "hour"), KeyLimit("model", 5, "minute")):
+        bench = bench_of({"rate": rate})
+        bench.add("t", 5, tenant="a", keys={"model": "m"})
+        for start in bench.run():
+            bench.end(start)
+        follow(bench, msgspec.structs.replace(bench.pool, limits={}))
+        if returns is rate:
+            bench.now += 130
+            for _ in range(2):
+                bench.accounts.keyed.sweep(bench.now)
+            assert not bench.accounts.keyed._former
+        follow(bench, msgspec.structs.replace(bench.pool, limits={"rate": returns}))
+        assert bench.accounts.keyed.counts() == {"rate": 0}
+        assert not bench.accounts.keyed._former
+
+
 def test_use_that_is_reported_counts_for_the_key() -> None:
     bench = bench_of({"tokens": KeyLimit("tenant", 10, "minute")}, t=TaskType(costs={"tokens": 5}))
     bench.add("t", 9, tenant="a")
