@@ -22,6 +22,7 @@ from emq.runtime.inputs import shown
 from emq.storage.durability import Durability
 from emq_scheduling import fallbacks, given, refusals, topics
 from emq_scheduling.fallbacks import Tries
+from emq_scheduling.forecast.key_waits import KeyWaits
 from emq_scheduling.forecast.pacing import Unseen
 from emq_scheduling.forecast.prediction import wait_if_raised
 from emq_scheduling.limits import calendars
@@ -72,6 +73,7 @@ class Submitter:
         self._is_ensured = False  # whether the families of the pool and its types are known to exist
         self._good: set[tuple[str, str]] = set()  # types and tenants that were found to be good names
         self._unseen = Unseen()
+        self._key_waits = KeyWaits()
         self._reasons: dict[str, str] = {}  # why no resource takes a type
         self._ceilings = Ceilings(Pool(name))
         self._limits: set[str] = set()
@@ -100,6 +102,7 @@ class Submitter:
                 outgoing.append(self._outgoing(pool, each, now, tries))
                 if tries is None or self._unseen.is_able(each.type):
                     self._unseen.add(each.type, each.costs)
+                    self._key_waits.add(each, each.costs)
             except (errors.TaskRefused, errors.InvalidMessage, errors.InvalidPool) as exc:
                 outcomes.append(exc)
             else:
@@ -162,6 +165,7 @@ class Submitter:
         if self._stored is None or await self._catalog.version(self.name) != self._stored.version:
             stored = await self._catalog.get(self.name)
             self._unseen.follow(stored.pool)
+            self._key_waits.follow(stored.pool)
             self._is_ensured = False
             self._reasons = {}
             self._ceilings = Ceilings(stored.pool)
@@ -172,6 +176,7 @@ class Submitter:
             snapshot = None
         is_new = snapshot is None or self._snapshot is None or snapshot.at != self._snapshot.at
         self._unseen.look({} if snapshot is None else snapshot.state.costs, is_new=is_new)
+        self._key_waits.look(snapshot, is_new=is_new)
         self._snapshot = snapshot
         self._raised.clear()
         self._read_at = time.monotonic()
@@ -239,12 +244,14 @@ class Submitter:
                 wait_s = _in_zone(wait_s, _opens_s(kind, pool.zone, now), opens_s)
             if kind.ttl_s is not None and opens_s > kind.ttl_s:
                 raise refusals.too_short_lived(self.name, each.type, opens_s, kind.ttl_s)
+        key_s = 0.0 if wait_s is None else self._key_waits.seconds(each, costs)
+        wait_s = None if wait_s is None else max(wait_s, key_s)
         allowed_s = kind.longest_wait_s if each.deadline_s is None else each.deadline_s
         allowed_s = allowed_s if within_s is None else within_s
         if allowed_s is not None:
             latest_s = allowed_s - self._duration(kind, each.type)
             if wait_s is not None and wait_s > latest_s >= opens_s and kind.near_priority is not None:
-                wait_s = min(wait_s, opens_s + self._if_raised(pool, each.type, allowed_s - opens_s))
+                wait_s = min(wait_s, max(key_s, opens_s + self._if_raised(pool, each.type, allowed_s - opens_s)))
             least_s = opens_s if wait_s is None else max(wait_s, opens_s)
             if least_s > latest_s:
                 raise refusals.too_late(self.name, each.type, least_s, self._duration(kind, each.type), allowed_s)

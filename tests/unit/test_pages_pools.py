@@ -11,12 +11,22 @@ import pytest
 from test_pages_gate import SAME_SITE, key_of, proof_in, signed_in
 
 from emq_scheduling.forecast.prediction import TypeForecast
-from emq_scheduling.model import Hours, Pool, Resource
+from emq_scheduling.model import Hours, KeyLimit, Pool, Resource
 from emq_scheduling.pools.catalog import Stored
-from emq_scheduling.records.snapshot import CostView, LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
+from emq_scheduling.records.snapshot import (
+    CostView,
+    KeyLimitView,
+    LimitView,
+    PoolState,
+    ResourceView,
+    Snapshot,
+    TypeView,
+    Waits,
+)
 from emq_scheduling.records.snapshots import Snapshots
 from emq_web.pages import pools_screen
 from emq_web.pages.pool_what_if import TypeCompared
+from emq_web.pages.rendering import UNKNOWN
 from emq_web.scheduling import schemas, verdicts
 from support.pools import POOL
 from support.push_api import Api
@@ -118,6 +128,30 @@ def test_a_limit_shows_the_part_that_is_used_of_what_holds_now() -> None:
         (0.99, True, 20),
         (0.0, False, 50_000),
     ]
+
+
+def test_a_limit_by_key_shows_the_keys_with_the_most_waiting_tasks_and_how_long_a_new_one_waits() -> None:
+    pool = msgspec.structs.replace(SMS, limits={"calls": KeyLimit("tenant", 5, "in_flight", amounts={"acme": 20})})
+    view = KeyLimitView(9, 3, 70, {f"k{n}": 10 for n in range(7)}, {"k0": 59.0, "k1": None})
+    snapshot = msgspec.structs.replace(told(), limits={"calls": view})
+    [row] = pools_screen.of(Stored(pool, 1, 0), snapshot, NOW).key_limits
+    assert row.in_words == "5 calls at the same time"
+    assert row.most[:3] == [("k0", 10, "59 s"), ("k1", 10, "over a day"), ("k2", 10, UNKNOWN)]
+    assert len(row.most) == pools_screen.KEYS
+    [row] = pools_screen.of(Stored(pool, 1, 0), None, NOW).key_limits
+    assert (row.view, row.most) == (None, [])
+
+
+async def test_the_page_of_a_pool_names_the_keys_with_the_most_waiting_tasks(api: Api) -> None:
+    limits = {"calls": {"by": "tenant", "amount": 5, "per": "in_flight"}}
+    await api("PUT", "/v1/pools/sms", {**POOL, "limits": limits}, status=201)
+    view = KeyLimitView(9, 1, 70, {"acme<": 70}, {"acme<": 59.0})
+    now = Snapshot("sms", 1, "h", PoolState(time.time()), limits={"calls": view})
+    await Snapshots(api.app.database, "online").save(now)
+    page = (await (await signed_in(api, api.admin)).get("/ui/pools/sms")).text
+    assert 'acme&lt; <span class="reason">70; a new one waits 59 s</span>' in page
+    told_now = await api("GET", "/v1/pools/sms/snapshot")
+    assert told_now["limits"]["calls"]["waits"] == {"acme<": 59.0}
 
 
 def test_no_figure_of_a_snapshot_that_is_too_old_is_shown() -> None:

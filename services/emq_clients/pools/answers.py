@@ -300,12 +300,15 @@ class KeyLimitNow(msgspec.Struct, frozen=True):
         held: keys for whose room tasks wait.
         waiting: these tasks, of those that the host has read.
         most: some of these keys with the number of these tasks; those with the most first.
+        waits: seconds for which a new task would wait for room, of the keys with the most waiting tasks, 100 at most;
+            null for over a day.
     """
 
     keys: int
     held: int = 0
     waiting: int = 0
     most: dict[str, int] = {}
+    waits: dict[str, float | None] = {}
 
 
 class Snapshot(msgspec.Struct, frozen=True):

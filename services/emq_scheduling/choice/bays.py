@@ -46,16 +46,19 @@ class Bay:
     Attributes:
         account: the account.
         lines: by level and type.
+        tasks, units: how many tasks wait here, and what they lack.
         looks_at: when it is looked at next; infinity if nobody knows.
     """
 
-    __slots__ = ("_bays", "account", "lines", "looks_at")
+    __slots__ = ("_bays", "account", "lines", "looks_at", "tasks", "units")
 
     def __init__(self, account: KeyAccount, bays: Bays) -> None:
         self._bays = bays
         self.account = account
         self.lines: dict[tuple[int, str], tuple[Level, Line]] = {}
         self.looks_at = math.inf
+        self.tasks = 0
+        self.units = 0.0
 
     def put(self, waiting: Waiting, level: Level) -> None:
         """Let a task of a level wait here, which is in no line."""
@@ -66,6 +69,8 @@ class Bay:
             level.aside[line] = None
         self.lines[key][1].add(waiting)
         waiting.bay = self
+        self.tasks += 1
+        self.units += waiting.units
         self._bays.count(waiting, 1)
 
     def drop(self, waiting: Waiting) -> None:
@@ -74,6 +79,8 @@ class Bay:
         level, line = self.lines[key]
         line.count -= 1
         waiting.bay = None
+        self.tasks -= 1
+        self.units -= waiting.units
         self._bays.count(waiting, -1)
         if not line.count:
             del self.lines[key], level.aside[line]
@@ -240,11 +247,11 @@ class Bays:
         bay.looks_at = math.inf
         self._keyed.released(bay.account)
 
-    def held(self) -> dict[str, dict[str, int]]:
-        """Return by limit the keys for whose room tasks wait here, with the number of these tasks."""
-        found: dict[str, dict[str, int]] = {}
-        for (name, key), bay in self._bays.items():
-            found.setdefault(name, {})[",".join(key)] = sum(line.count for _, line in bay.lines.values())
+    def held(self) -> dict[str, list[Bay]]:
+        """Return by limit where tasks wait for the room of keys."""
+        found: dict[str, list[Bay]] = {}
+        for (name, _), bay in self._bays.items():
+            found.setdefault(name, []).append(bay)
         return found
 
     def _put(self, waiting: Waiting, bay: Bay, units: float) -> None:

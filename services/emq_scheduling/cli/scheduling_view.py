@@ -124,11 +124,21 @@ def _key_limits(pool: Pool, live: Snapshot | None) -> RenderableType:
                 *(name, ", ".join(limit.names), f"{limit.unit(name)} {output.number(limit.amount)} {period}"),
                 len(limit.amounts),
                 *((None, None, None) if view is None else (view.keys, view.held, view.waiting)),
-                "-" if view is None or not view.most else ", ".join(f"{key} {n:,}" for key, n in view.most.items()),
+                "-" if view is None else _most(view),
             ]
         )
-    title = "limits by key; held: keys whose tasks wait for their room"
+    title = "limits by key; held: keys whose tasks wait for their room; most: those, and how long a new one waits"
     return output.table(title, columns, rows, right=columns[3:7], spare=("others", "most"))
+
+
+def _most(view: KeyLimitView) -> str:
+    """Return the keys with the most waiting tasks, with how long a new one would wait."""
+    found = []
+    for key, count in view.most.items():
+        wait_s = view.waits.get(key, 0.0)
+        told = "over a day" if wait_s is None else durations.brief(wait_s)
+        found.append(f"{key} {count:,} ({told})" if key in view.waits else f"{key} {count:,}")
+    return ", ".join(found) or "-"
 
 
 def _predicted(view: TypeView) -> str:

@@ -8,11 +8,14 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from emq_scheduling import topics
+from emq_scheduling.choice.bays import Bay
+from emq_scheduling.forecast import key_waits
 from emq_scheduling.forecast.pacing import Pace
 from emq_scheduling.forecast.prediction import Predictor
 from emq_scheduling.hosting.scheduler import Scheduler
-from emq_scheduling.model import DEFAULT_COST
+from emq_scheduling.model import DEFAULT_COST, TENANT
 from emq_scheduling.records.snapshot import (
+    LOOK_AHEAD_S,
     CostView,
     KeyLimitView,
     LimitView,
@@ -98,7 +101,7 @@ class Viewer:
                 )
                 for kind in scheduler.pool.types
             },
-            self._limits(),
+            self._limits(now),
         )
 
     def _held(self, kind: str, tenants: Counter[str]) -> int:
@@ -109,17 +112,36 @@ class Viewer:
             found += max(count, tenants[tenant]) if is_all else count
         return found
 
-    def _limits(self) -> dict[str, KeyLimitView]:
+    def _limits(self, now: float) -> dict[str, KeyLimitView]:
         held = self._scheduler.matching.bays.held()
-        return {
-            name: KeyLimitView(
+        found = {}
+        for name, count in self._scheduler.accounts.keyed.counts().items():
+            bays = held.get(name, [])
+            fullest = heapq.nlargest(key_waits.KEYS, bays, key=lambda bay: bay.tasks)
+            found[name] = KeyLimitView(
                 count,
-                len(keys := held.get(name, {})),
-                sum(keys.values()),
-                dict(heapq.nlargest(TENANTS, keys.items(), key=lambda entry: entry[1])),
+                len(bays),
+                sum(bay.tasks for bay in bays),
+                {",".join(bay.account.id[1]): bay.tasks for bay in fullest[:TENANTS]},
+                {",".join(bay.account.id[1]): self._key_wait_s(name, bay, now) for bay in fullest},
             )
-            for name, count in self._scheduler.accounts.keyed.counts().items()
-        }
+        return found
+
+    def _key_wait_s(self, name: str, bay: Bay, now: float) -> float | None:
+        """Return the seconds that one more task of a key would wait for its room; None for over a day.
+
+        Also of a tenant's tasks that the host has not read yet, which wait behind those that it has.
+        """
+        scheduler, limit = self._scheduler, self._scheduler.pool.limits[name]
+        each, count = bay.units / bay.tasks, bay.tasks
+        kinds = [kind for kind in scheduler.pool.types if limit.counts_type(kind)]
+        if limit.names == (TENANT,):
+            unfinished = sum(self._tenants[kind][bay.account.id[1][0]] for kind in kinds)
+            count = max(count, unfinished - bay.account.holds + 1)  # its bay holds it, too
+        durations = scheduler.measured.durations
+        duration_s = max(durations.get(kind, scheduler.pool.types[kind].duration_s) for kind in kinds)
+        wait_s = key_waits.wait_of(bay.account, (count + 1) * each, now, duration_s)
+        return wait_s if wait_s < LOOK_AHEAD_S else None
 
     def _state(
         self, waiting: dict[str, int], held: dict[str, int], tenants: dict[str, Counter[str]], now: float

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from emq_scheduling.limits.account import SAVED, Entry, Key, meter_for
 from emq_scheduling.limits.limits import InFlightMeter, Meter
 from emq_scheduling.limits.reserve import Reserve
-from emq_scheduling.model import PERIODS_S, KeyLimit, Kind, Pool
+from emq_scheduling.model import PERIODS_S, KeyLimit, Kind, Period, Pool
 
 Id = tuple[str, tuple[str, ...]]
 """The name of a limit in the pool, and the values of its key."""
@@ -92,6 +92,11 @@ class KeyAccount:
     def reserves(self) -> dict[Key, Reserve]:
         """The reserve, if there is one, as the account of a resource has its reserves."""
         return {} if self.reserve is None else {(self.unit, self._book.of.per): self.reserve}
+
+    @property
+    def per(self) -> Period:
+        """The period of the limit."""
+        return self._book.of.per
 
     def kind_of(self, _: Key) -> Kind | None:
         """Return how the limit counts; None in flight."""

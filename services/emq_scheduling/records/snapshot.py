@@ -130,12 +130,15 @@ class KeyLimitView(msgspec.Struct, frozen=True, omit_defaults=True):
         waiting: these tasks, of those that the host has read.
         most: some of these keys, as in `KeyLimit.amounts`, with the number of their tasks that wait; those with the
             most first.
+        waits: seconds for which a new task would wait for room, of the keys with the most waiting tasks, 100 at most;
+            None for over a day.
     """
 
     keys: int = 0
     held: int = 0
     waiting: int = 0
     most: dict[str, int] = {}
+    waits: dict[str, float | None] = {}
 
 
 class ResourceView(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from emq_scheduling.model import Limit, Pool, Resource, TaskType
+from emq_scheduling.model import KeyLimit, Limit, Pool, Resource, TaskType
 from emq_scheduling.pools.catalog import Stored
-from emq_scheduling.records.snapshot import LimitView, ResourceView, Snapshot, TypeView, limit_key
-from emq_web.pages.rendering import number
+from emq_scheduling.records.snapshot import KeyLimitView, LimitView, ResourceView, Snapshot, TypeView, limit_key
+from emq_web.pages.rendering import number, wait
 from emq_web.scheduling import verdicts
 from emq_web.scheduling.verdicts import Verdict
 
 SHOWN = 100
 """Most resources on a page."""
+
+KEYS = 5
+"""Keys with waiting tasks that a limit shows."""
 
 DEEPEST = 6
 """Steps by which a resource below others is moved in."""
@@ -105,6 +108,33 @@ class TypeRow(NamedTuple):
         return sorted(found.items(), key=lambda item: -item[1])[:3]
 
 
+class KeyLimitRow(NamedTuple):
+    """Attributes:
+    view: None without a report.
+    """
+
+    name: str
+    limit: KeyLimit
+    view: KeyLimitView | None
+
+    @property
+    def in_words(self) -> str:
+        """The amount of each key."""
+        limit = self.limit.limit(self.name, self.limit.amount)
+        return f"{number(limit.amount)} {limit.name} {PERIODS[limit.per]}{limit.note}"
+
+    @property
+    def most(self) -> list[tuple[str, int, str]]:
+        """The keys with the most waiting tasks, with the time that one more would wait."""
+        if self.view is None:
+            return []
+        waits = self.view.waits
+        return [
+            (key, count, "over a day" if key in waits and waits[key] is None else wait(waits.get(key)))
+            for key, count in list(self.view.most.items())[:KEYS]
+        ]
+
+
 class PoolNow(NamedTuple):
     """The data of a pool's page.
 
@@ -121,6 +151,7 @@ class PoolNow(NamedTuple):
     last_at: float
     behind: bool
     types: list[TypeRow]
+    key_limits: list[KeyLimitRow]
     resources: list[ResourceRow]
     start: int
     next: int
@@ -150,6 +181,7 @@ def of(stored: Stored, snapshot: Snapshot | None, now: float, start: int = 0) ->
         snapshot.at if snapshot is not None and told is None else 0.0,
         told is not None and told.version < stored.version,
         _types(pool, told),
+        [KeyLimitRow(n, each, None if told is None else told.limits.get(n)) for n, each in pool.limits.items()],
         rows,
         start,
         after if after < len(ordered) else 0,

@@ -73,6 +73,10 @@ async def test_limits_of_keys_hold_through_a_kill_of_their_host(tmp_path: Path) 
                 full = await until(all_are_full, timeout_s=60, step_s=0.2)
                 assert full.limits["rate"].keys == 3
                 assert full.state.held["job"] >= 3 * 10
+                assert full.limits["each"].waits or full.limits["rate"].waits["large,m"] is not None
+                waits_s = full.limits["rate"].waits["small,m"]
+                assert waits_s is not None
+                assert 10 < waits_s <= 120, "its minute is used up"
                 late = Submission("job", b"", "late", id="late.0", keys={"account": "late", "model": "m"})
                 [receipt] = await scheduling.submit_many("jobs", [late])
                 assert isinstance(receipt, Receipt)

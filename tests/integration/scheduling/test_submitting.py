@@ -18,7 +18,7 @@ from emq_scheduling import submitting, topics
 from emq_scheduling.forecast import pacing
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Calendar, Hours, KeyLimit, Limit, Pool, Resource, TaskType
-from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeCost, TypeView
+from emq_scheduling.records.snapshot import KeyLimitView, PoolState, Snapshot, TypeCost, TypeView
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submission import Receipt, Submission
@@ -257,6 +257,24 @@ async def test_receipts_and_refusals_count_the_costs_that_tasks_bring(
     assert last.wait_s == pytest.approx(real_s, rel=0.1)
     [within_10_s] = await scheduling.submit_many("p", [Submission("t", b"x", costs={"tokens": cost}, deadline_s=10)])
     assert isinstance(within_10_s, Receipt if real_s < 9 else errors.TaskRefused)
+
+
+async def test_receipts_and_refusals_know_how_long_keys_wait_for_room(scheduling: Scheduling) -> None:
+    limits = {"calls": KeyLimit("tenant", 10, "minute")}
+    pool = Pool("p", resources={"r": Resource(takes={"t": {}})}, types={"t": TaskType()}, limits=limits)
+    await scheduling.pools.put(pool)
+    app = scheduling._app
+    view, state = KeyLimitView(waits={"full": 59.0}), PoolState(app.clock.now())
+    told = Snapshot("p", 1, "h", state, types={"t": TypeView(predicted_wait_s=0.0)}, limits={"calls": view})
+    await Snapshots(app.database, app.settings.environment).save(told)
+    assert (await scheduling.submit("p", "t", b"", tenant="full")).wait_s == 59.0
+    assert (await scheduling.submit("p", "t", b"", tenant="other")).wait_s == 0.0
+    with pytest.raises(errors.TaskRefused, match="deadline"):
+        await scheduling.submit("p", "t", b"", tenant="full", deadline_s=30)
+    await scheduling.submit("p", "t", b"", tenant="other", deadline_s=30)
+    *_, last = await scheduling.submit_many("p", [Submission("t", b"", "fresh")] * 11)
+    assert isinstance(last, Receipt)
+    assert last.wait_s == 60.0
 
 
 async def test_topics_let_tasks_through_as_fast_as_their_own_costs_allow(hosted: Scheduling) -> None:

@@ -229,10 +229,11 @@ def test_limits_by_key_are_set_shown_used_and_proved(emq: Shell) -> None:
     assert (proof["peak"], proof["amount"], proof["over_s"]) == (4, 3, 1)
     in_database(
         Snapshot(
-            *("sms", 3, "host-1", PoolState(time.time())), limits={"each": KeyLimitView(2, 1, 9, {"acme,large": 9})}
+            *("sms", 3, "host-1", PoolState(time.time())),
+            limits={"each": KeyLimitView(2, 1, 9, {"acme,large": 9}, {"acme,large": 7.5})},
         )
     )
-    assert "2 1 9 acme,large 9" in " ".join(emq("scheduling show sms").split())
+    assert "2 1 9 acme,large 9 (7.5 s)" in " ".join(emq("scheduling show sms").split())
 
 
 def test_a_task_that_ended_twice_fails_the_proof_and_a_start_that_nobody_can_judge_leaves_it_open(emq: Shell) -> None:
