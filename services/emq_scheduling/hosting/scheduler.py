@@ -43,7 +43,7 @@ from emq_scheduling.hosting.estimates import Estimates
 from emq_scheduling.hosting.healths import Healths
 from emq_scheduling.hosting.measured import Measured
 from emq_scheduling.hosting.runs import Runs
-from emq_scheduling.hosting.shut import Passed, Shut
+from emq_scheduling.hosting.shut import LEAST_S, Passed, Shut
 from emq_scheduling.limits import calendars
 from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.model import Pool
@@ -132,13 +132,13 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------- what hosts call
 
     async def perform(
-        self, task: Task, performer: Performer, returned: int = 0, patience_s: float | None = None
+        self, task: Task, performer: Performer, returned: int = 0, patient_until: float | None = None
     ) -> object:
         """Wait for a resource, run the task on it, and return the performer's result.
 
         Args:
             returned: how often the task has come back without an attempt that counts.
-            patience_s: most seconds that it waits for room at a fallback before it goes on; None for ever.
+            patient_until: when it goes on from a fallback without room, in seconds since the epoch; None for never.
 
         Raises:
             GiveBack: the host lets go of the pool; another one will deliver the task.
@@ -151,7 +151,7 @@ class Scheduler:
         tried: set[str] = set()
         may_go_on = task.tries is not None and not task.tries.is_last
         while len(tried) < MOVES:
-            placement = await self._placed(task, patience_s)
+            placement = await self._placed(task, patient_until)
             try:
                 return await self._run(task, placement, performer)
             except (Overloaded, ResourceFailed) as exc:
@@ -227,7 +227,7 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------------------------- one task
 
-    async def _placed(self, task: Task, patience_s: float | None) -> Placement:
+    async def _placed(self, task: Task, patient_until: float | None) -> Placement:
         """Wait in the window until the task starts.
 
         Raises:
@@ -239,8 +239,9 @@ class Scheduler:
         waiting = Waiting(task, 0, future)
         self._waiting[waiting] = None
         timer = None
-        if patience_s is not None:
-            timer = asyncio.get_running_loop().call_later(patience_s, self._impatient, waiting)
+        if patient_until is not None:
+            left_s = max(LEAST_S, patient_until - now)
+            timer = asyncio.get_running_loop().call_later(left_s, self._impatient, waiting)
         try:
             self.matching.add(waiting, now)
             self.soon()

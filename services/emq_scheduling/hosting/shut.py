@@ -19,6 +19,9 @@ LOOK_S = 0.1
 """Seconds for which it is remembered that all resources of a type are shut, or not: there may be thousands, and many
 tasks may ask."""
 
+LEAST_S = 0.1
+"""Least seconds for which a task waits at a fallback, though its patience there is over: it may have room at once."""
+
 
 class Passed(Exception):
     """A task leaves the fallback where it stands, for now, and looks for another one.

@@ -17,9 +17,6 @@ from emq_scheduling.model import TaskType
 from emq_scheduling.outcomes import TryNext
 from emq_scheduling.tasks import Task, standing
 
-LEAST_S = 0.1
-"""Least seconds for which a task waits at a fallback, though its patience there is over: it may have room at once."""
-
 
 class Again(errors.Retry):
     """The task goes back to the store, which remembers how far it came among its fallbacks.
@@ -64,9 +61,9 @@ async def perform(
         performer = performer_of(one.type)
         if performer is None:
             raise NotNow(f"no performer of this host does tasks of type {one.type!r}", NO_ROOM_S)
-        patience_s = _patience_s(task, stand, clock.now()) if is_open and stand >= place else None
+        patient_until = _patient_until(task, stand) if is_open and stand >= place else None
         try:
-            return await scheduler.perform(one, performer, returned, patience_s)
+            return await scheduler.perform(one, performer, returned, patient_until)
         except Passed as exc:
             if exc.is_impatient and is_open:
                 place = max(place, min(stand + 1, len(tries.entries) - 1))
@@ -98,8 +95,8 @@ def _open(
     return min(able, key=lambda at: scheduler.shut.barred_s(task, tries, at)), False
 
 
-def _patience_s(task: Task, place: int, now: float) -> float | None:
-    """Return how long a task waits for room at an entry; None for ever.
+def _patient_until(task: Task, place: int) -> float | None:
+    """Return until when a task waits for room at an entry, in seconds since the epoch; None for ever.
 
     Its patience counts from when it came to the first one that it has not tried for good, for each of them in turn.
     """
@@ -108,7 +105,7 @@ def _patience_s(task: Task, place: int, now: float) -> float | None:
     if tries.patience_s is None or place == len(tries.entries) - 1:
         return None
     since = tries.since or task.submitted_us / 1e6
-    return max(LEAST_S, since + (place - tries.at + 1) * tries.patience_s - now)
+    return since + (place - tries.at + 1) * tries.patience_s
 
 
 def _follows(failure: Exception, task: Task, one: Task, kind: TaskType | None, now: float) -> Exception:

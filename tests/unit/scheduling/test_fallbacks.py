@@ -11,6 +11,7 @@ import pytest
 from emq.runtime import errors
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.fallbacks import Tries
+from emq_scheduling.hosting import shut
 from emq_scheduling.hosting.attempts import Dropped, NotNow, record_of
 from emq_scheduling.model import Hours, Limit, Resource, TaskType
 from emq_scheduling.outcomes import Overloaded, ResourceFailed, TryNext
@@ -189,6 +190,26 @@ async def test_a_task_waits_for_its_patience_at_each_entry() -> None:
         await asyncio.gather(*busy)
 
 
+async def test_the_patience_of_a_task_goes_on_while_resources_send_it_away() -> None:
+    async with Host().working() as host:
+        freed = held(host, "b")
+        other = host.perform(task("large@b", id_="other"))
+        await rest()
+
+        def overloaded() -> object:
+            host.clock.advance(4.9)
+            return Overloaded("429", after_s=60)
+
+        host.answers["a"] = overloaded
+        began = asyncio.get_running_loop().time()
+        assert await host.perform(task("large", "small", patience_s=5.0)) == "by c"
+        assert asyncio.get_running_loop().time() - began < 2.0, (
+            "it waits for a tenth of a second at the second resource"
+        )
+        freed.set()
+        await other
+
+
 async def test_a_task_whose_patience_is_over_starts_at_a_free_entry_before_the_next() -> None:
     async with Host().working() as host:
         host.clock.advance(60.0)
@@ -203,7 +224,7 @@ async def test_many_tasks_whose_patience_is_over_all_start_at_a_free_entry() -> 
         await asyncio.sleep(0)
         await asyncio.sleep(0)  # now all wait
         # A busy process: their time is over before the looks that start them.
-        asyncio.get_running_loop().call_soon(time.sleep, 1.5 * trying.LEAST_S)
+        asyncio.get_running_loop().call_soon(time.sleep, 1.5 * shut.LEAST_S)
         assert set(await asyncio.gather(*running)) == {"by a"}
 
 
