@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -57,9 +58,14 @@ class Sum:
 
 
 class Sums:
-    """The sums of all types and tenants with waiting tasks."""
+    """The sums of all types and tenants with waiting tasks; a task with fallbacks counts where it stands.
+
+    Attributes:
+        passed: by its own type and the one as which it waits: how many tasks stand at a fallback of another type.
+    """
 
     def __init__(self) -> None:
+        self.passed: Counter[tuple[str, str]] = Counter()
         self._kinds: dict[str, dict[str, Sum]] = {}
 
     def __contains__(self, kind: str) -> bool:
@@ -75,12 +81,18 @@ class Sums:
         if found is None:
             found = tenants[task.tenant] = Sum()
         found.add(task.costs, 1)
+        if task.tries is not None and task.type != task.own_type:
+            self.passed[task.own_type, task.type] += 1
 
     def take(self, task: Task) -> None:
         """Count a task that waits no more."""
         tenants = self._kinds[task.type]
         found = tenants[task.tenant]
         found.add(task.costs, -1)
+        if task.tries is not None and task.type != task.own_type:
+            self.passed[task.own_type, task.type] -= 1
+            if not self.passed[task.own_type, task.type]:
+                del self.passed[task.own_type, task.type]
         if not found.count:
             del tenants[task.tenant]
             if not tenants:

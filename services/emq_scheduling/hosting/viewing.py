@@ -75,10 +75,13 @@ class Viewer:
             self._paces, self.gains = {}, {}
         tenants, running = self._tenants, scheduler.measured.running
         unfinished = {kind: each.total() for kind, each in tenants.items()}
-        waiting = {kind: max(0, n - running[kind], scheduler.waiting(kind)) for kind, n in unfinished.items()}
-        held = {kind: n for kind, count in waiting.items() if (n := min(count, self._held(kind, tenants[kind])))}
-        self._note_arrivals({kind: count - held.get(kind, 0) for kind, count in waiting.items()}, now)
-        state = self._state(waiting, held, tenants, now)
+        came, went = _passed(scheduler.matching.window.sums.passed)
+        here = {kind: scheduler.waiting(kind) + went[kind] - came[kind] for kind in unfinished}
+        waiting = {kind: max(0, n - running[kind], here[kind]) for kind, n in unfinished.items()}
+        standing = {kind: count + came[kind] - went[kind] for kind, count in waiting.items()}
+        held = {kind: n for kind, count in standing.items() if (n := min(count, self._held(kind, tenants[kind])))}
+        self._note_arrivals({kind: max(0, count - held.get(kind, 0)) for kind, count in waiting.items()}, now)
+        state = self._state(standing, held, tenants, now)
         self._note_gains(state)
         waits = self._predictor.waits(state, now)
         return Snapshot(
@@ -239,6 +242,15 @@ class Viewer:
 
 
 _ENDS = ("done", "dead", "expired", "cancelled")
+
+
+def _passed(passed: Mapping[tuple[str, str], int]) -> tuple[Counter[str], Counter[str]]:
+    """Return by type how many tasks of others stand at a fallback of that type, and how many of its own elsewhere."""
+    came, went = Counter[str](), Counter[str]()
+    for (own, kind), count in passed.items():
+        came[kind] += count
+        went[own] += count
+    return came, went
 
 
 def _by_type(backlog: Mapping[str, int], types: Mapping[str, object]) -> dict[str, Counter[str]]:

@@ -58,7 +58,8 @@ class PoolState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         at: seconds since the epoch.
-        waiting: tasks that have not started, by type, in the store and on the host.
+        waiting: tasks that have not started, by type, in the store and on the host; one with fallbacks counts for the
+            type as which it waits on the host.
         arrivals: tasks submitted in a second, by type; measured, without those of `held`.
         running: tasks, by resource.
         started: tasks started in the last whole second, by resource.

@@ -13,6 +13,7 @@ from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.fallbacks import Tries
 from emq_scheduling.hosting import shut
 from emq_scheduling.hosting.attempts import Dropped, NotNow, record_of
+from emq_scheduling.hosting.viewing import Viewer
 from emq_scheduling.model import Hours, Limit, Resource, TaskType
 from emq_scheduling.outcomes import Overloaded, ResourceFailed, TryNext
 from support.fallback_host import POOL, Host, again, held, task
@@ -173,6 +174,23 @@ async def test_once_a_task_has_run_at_a_later_entry_it_does_not_go_back() -> Non
         assert (found.tries.at, found.tries.former) == (1, 0)
 
 
+async def test_a_task_that_waits_at_a_fallback_counts_once_in_forecasts() -> None:
+    closed = {name: msgspec.structs.replace(POOL.resources[name], paused=True) for name in "ab"}
+    pool = msgspec.structs.replace(POOL, resources={**POOL.resources, **closed}, limits={})
+    async with Host(pool).working() as host:
+        freed = held(host, "c")
+        running = [host.perform(task("large", "small", id_=f"t{number}")) for number in range(12)]
+        await rest()
+        assert len(host.ran) == 5
+        viewer = Viewer(host.scheduler, "h", host.clock.now())
+        seen = viewer.look({"models.large.acme": 12 + 30}, host.clock.now())
+        assert seen.state.waiting == {"large": 30, "small": 7}
+        assert (seen.types["large"].waiting, seen.types["small"].waiting) == (37, 0), "as tasks of their own type"
+        freed.set()
+        await asyncio.gather(*running)
+        assert not host.scheduler.matching.window.sums.passed
+
+
 # ---------------------------------------------------------------------------------------------------------- patience
 
 
@@ -203,9 +221,7 @@ async def test_the_patience_of_a_task_goes_on_while_resources_send_it_away() -> 
         host.answers["a"] = overloaded
         began = asyncio.get_running_loop().time()
         assert await host.perform(task("large", "small", patience_s=5.0)) == "by c"
-        assert asyncio.get_running_loop().time() - began < 2.0, (
-            "it waits for a tenth of a second at the second resource"
-        )
+        assert asyncio.get_running_loop().time() - began < 2.0, "a tenth of a second at the second one"
         freed.set()
         await other
 
