@@ -20,10 +20,8 @@ from emq.runtime import documents, durations, errors, inputs, passwords
 from emq.runtime.environment import Environment
 
 DEFAULT_FILE = "emq.toml"
-
-log = logging.getLogger(__name__)
-
 PREFIX = "EMQ_"
+log = logging.getLogger(__name__)
 
 _OTHERS = re.compile(r"(HOST_ARGS|REQUIRE_SERVERS)|(.*_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)")
 """Names after the prefix that are not settings: for systemd units, tests, and the variables that Kubernetes sets for a
@@ -79,6 +77,7 @@ DESCRIPTIONS = {
     ":PORT for all addresses of the machine. Empty: `emq up` does not serve it, `emq api` does at 127.0.0.1:8080.",
     "api_requests_per_s": "Most requests a second that the API takes of one tenant, or of one key without a tenant, on "
     "the average; as many more may come at once.",
+    "api_portal": "TOML file: how the API's pages look (name, logo, font, colours), and which sites may frame them.",
     "log_level": "Least level that a host logs: debug, info, warning or error.",
     "log_format": "How a host logs: text for people, or json, one object for each line.",
 }
@@ -118,6 +117,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metrics: str = ""
     api: str = ""
     api_requests_per_s: Annotated[float, Meta(gt=0, le=1_000_000)] = 1_000.0
+    api_portal: str = ""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
 

@@ -1,4 +1,4 @@
-"""`/v1/keys`, `/v1/tenants/{tenant}/tokens` and `/v1/audit-log`."""
+"""`/v1/keys`, `/v1/tenants/{tenant}/tokens` and `portal-links`, and `/v1/audit-log`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from emq_clients.requests import Page
 from emq_push.records.audit_log import AuditFilter, Entry
 from emq_push.records.keys import Key, Role
 from emq_web import access, forms, models, parameters
+from emq_web.pages.rendering import PREFIX
 
 router = models.Router(prefix="/v1", tags=["keys"])
 audit = models.Router(prefix="/v1", tags=["audit log"])
@@ -38,7 +39,16 @@ class TokenBody(forms.Body):
     lifetime_s: int = pydantic.Field(3_600, ge=1, le=86_400)
 
 
+class LinkBody(forms.Body):
+    """Which link to make."""
+
+    role: Literal["read", "manage"] = "manage"
+    name: str = pydantic.Field("", max_length=200, description="of who opens it, for the audit log")
+    lifetime_s: int = pydantic.Field(300, ge=10, le=3_600, description="until when it must be opened")
+
+
 models.answer(answers.Key, "KeyShown", without=("key",))
+models.answer(answers.Link, "PortalLink")
 models.answer(answers.NewKey, "KeyMade")
 models.answer(answers.AuditEntry, "EntryShown")
 
@@ -92,6 +102,18 @@ async def create_token(body: TokenBody, of: access.Manager) -> answers.NewKey:
     It ends with the caller's own key at the latest.
     """
     return await _create(of, body, of.tenant)
+
+
+@router.post("/tenants/{tenant}/portal-links", status_code=201)
+async def create_portal_link(body: LinkBody, of: access.Manager) -> answers.Link:
+    """Make a link that signs one of the tenant's users in to the tenant's pages, once.
+
+    The session lives for eight hours at most, and ends with the key that made the link.
+    """
+    link, text = await of.service.keys.create_link(
+        body.role, of.actor, tenant=of.tenant, name=body.name, lifetime_s=body.lifetime_s, maker=of.caller.key
+    )
+    return forms.shown(answers.Link, link, path=f"{PREFIX}/sign-in#{text}", expires=forms.time(link.expires_us))
 
 
 def _entry(of: Entry) -> answers.AuditEntry:

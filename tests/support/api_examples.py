@@ -25,7 +25,7 @@ from support.push_api import Api
 from support.push_api_calls import hosting
 from support.waiting import until
 
-_ID = re.compile(r"[\w-]+#[\w-]+|(msg|ep|key|rpl|aud)_\w+|whsec_\S+|whpk_\S+|emqk_\S+")
+_ID = re.compile(r"[\w-]+#[\w-]+|(msg|ep|key|rpl|aud)_\w+|whsec_\S+|whpk_\S+|emqk_\S+|\S+#emql_\S+")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d(\.\d+)?")
 _CURSOR = re.compile(r"W[\w-]{20,}")

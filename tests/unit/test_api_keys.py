@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 from typing import Any
 
+import httpx
 import pytest
 
+from emq_push.service import keys
 from emq_web.limits import Limits, Rates
 from emq_web.problems import Problem
 from support import push_api
@@ -108,6 +111,84 @@ async def test_a_key_ends_with_its_maker_at_the_latest(api: Api) -> None:
         # The other process takes the deleted key for a second; what it would make then is refused.
         problem = await other("POST", "/v1/tenants/acme/tokens", {}, key=text, status=404)
         assert problem["code"] == "unknown_key"
+
+
+async def opened(api: Api, path: str, **headers: str) -> httpx.Response:
+    """Open a link as a browser does, whose script sends what is behind the `#`."""
+    api.http.cookies.clear()
+    same = {"origin": push_api.URL, "sec-fetch-site": "same-origin", **headers}
+    return await api.http.post("/ui/sign-in", data={"key": path.partition("#")[2]}, headers=same)
+
+
+async def linked(api: Api, key: str | None = None, **given: Any) -> str:
+    path: str = (await api("POST", "/v1/tenants/acme/portal-links", given, key=key, status=201))["path"]
+    assert path.startswith("/ui/sign-in#emql_")
+    return path
+
+
+async def test_a_link_signs_in_once_with_its_own_role_and_is_no_key(api: Api) -> None:
+    path = await linked(api, role="read", name="Ann")
+    await api("GET", "/v1/tenants/acme", key=path.partition("#")[2], status=401)
+    [link] = [key for key in await api.listed("/v1/keys") if key["kind"] == "link"]
+    assert (await opened(api, path)).status_code == 303
+    [session] = [key for key in await api.listed("/v1/keys") if key["id"] == link["id"]]
+    assert (session["kind"], session["role"], session["name"]) == ("session", "read", "Ann")
+    assert (await api.http.get("/ui/tenants/acme")).status_code == 200
+    assert (await api.http.get("/ui/tenants/acme/endpoints/new")).status_code == 403
+    assert (await api.http.get("/ui/tenants/other")).status_code == 404
+    again = await opened(api, path)
+    assert (again.status_code, "set-cookie" in again.headers) == (401, False)
+    assert "was opened before" in again.text
+
+
+async def test_a_link_lives_for_minutes_and_its_session_for_hours(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    late, early = [await linked(api, lifetime_s=60) for _ in range(2)]
+    assert (await opened(api, early)).status_code == 303
+    now_us = api.service.parts.now_us
+    monkeypatch.setattr(type(api.service.parts), "now_us", lambda _: now_us() + 61_000_000)
+    assert (await opened(api, late)).status_code == 401
+    [session] = [key for key in await api.listed("/v1/keys") if key["kind"] == "session"]
+    life = datetime.datetime.fromisoformat(session["expires"]) - datetime.datetime.fromisoformat(session["created"])
+    assert life == datetime.timedelta(seconds=keys.SESSION_S)
+
+
+async def test_a_link_and_its_session_end_with_the_key_that_made_them(api: Api) -> None:
+    maker, text = await api.service.keys.create("manage", "test", tenant="acme", lifetime_s=600)
+    unopened, path = [await linked(api, text) for _ in range(2)]
+    assert (await opened(api, path)).status_code == 303
+    [session] = [key for key in await api.listed("/v1/keys") if key["kind"] == "session"]
+    assert datetime.datetime.fromisoformat(session["expires"]).timestamp() * 1e6 == pytest.approx(maker.expires_us)
+    await api.service.keys.delete(maker.id, "test")
+    assert (await api.http.get("/ui/tenants/acme")).status_code == 303
+    assert (await opened(api, unopened)).status_code == 401
+    await api("POST", "/v1/tenants/acme/portal-links", {"role": "send"}, status=422)
+    await api("POST", "/v1/tenants/acme/portal-links", {"lifetime_s": 3601}, status=422)
+    await api("POST", "/v1/tenants/acme/portal-links", {}, key=await api.key_of("read", "acme"), status=403)
+    await api("POST", "/v1/tenants/acme/portal-links", {}, key=await api.key_of("manage", "other"), status=404)
+
+
+async def test_the_sessions_of_one_tenant_do_not_end_those_of_another(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "MOST_SESSIONS", 2)
+    assert (await opened(api, await linked(api))).status_code == 303
+    first = dict(api.http.cookies)
+    for _ in range(3):
+        path = (await api("POST", "/v1/tenants/other/portal-links", {}))["path"]
+        assert (await opened(api, path)).status_code == 303
+    sessions = [key["tenant"] for key in await api.listed("/v1/keys") if key["kind"] == "session"]
+    assert sorted(sessions) == ["acme", "other", "other"]
+    api.http.cookies.clear()
+    cookie = "; ".join(f"{name}={value}" for name, value in first.items())
+    assert (await api.http.get("/ui/tenants/acme", headers={"cookie": cookie})).status_code == 200
+
+
+async def test_a_frame_gets_a_cookie_of_its_own(api: Api) -> None:
+    cookie = (await opened(api, await linked(api), **{"sec-fetch-dest": "iframe"})).headers["set-cookie"]
+    for part in ("emq_framed=emqs_", "HttpOnly", "Secure", "SameSite=none", "Partitioned", "Path=/ui"):
+        assert part in cookie, cookie
+    cookie = (await opened(api, await linked(api))).headers["set-cookie"]
+    assert "Partitioned" not in cookie
 
 
 async def test_the_audit_log_says_who_changed_what_without_secrets(api: Api) -> None:

@@ -19,6 +19,7 @@ from emq_clients.push.operators import Host as Host
 from emq_clients.push.operators import Hosts as Hosts
 from emq_clients.push.operators import Key as Key
 from emq_clients.push.operators import Line as Line
+from emq_clients.push.operators import Link as Link
 from emq_clients.push.operators import NewKey as NewKey
 from emq_clients.push.operators import Plan as Plan
 from emq_clients.push.operators import PlannedHost as PlannedHost

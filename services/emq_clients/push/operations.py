@@ -276,6 +276,14 @@ def create_token(
     return Request("POST", path("tenants", tenant, "tokens"), answers.NewKey, content, once())
 
 
+def create_portal_link(
+    tenant: str, *, role: str | None = None, name: str | None = None, lifetime_s: int | None = None
+) -> Request[answers.Link]:
+    """Make a link that signs somebody in to a tenant's pages, once."""
+    content = body(role=role, name=name, lifetime_s=lifetime_s)
+    return Request("POST", path("tenants", tenant, "portal-links"), answers.Link, content, once())
+
+
 def keys(**paging: Unpack[Paging]) -> Request[Page[answers.Key]]:
     """Return a page of keys, without the keys themselves."""
     return Request("GET", path("keys", **paging), Page[answers.Key])

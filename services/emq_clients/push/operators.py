@@ -184,7 +184,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         expires: no later than that of the key that made it.
-        kind: "session" for somebody who is signed in to the pages.
+        kind: "session" for somebody who is signed in to the pages; "link" for a link that nobody has opened yet.
         made_by: id of the key that made it, and with which it ends.
         used: its last use, to the minute; None if it was never used.
     """
@@ -193,7 +193,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     role: Annotated[str, one_of("admin", "submit", "read", "send", "manage")]
     tenant: str | None = None
     name: str = ""
-    kind: Annotated[str, one_of("key", "session")] = "key"
+    kind: Annotated[str, one_of("key", "session", "link")] = "key"
     made_by: str | None = None
     created: datetime.datetime
     expires: datetime.datetime | None = None
@@ -209,3 +209,19 @@ class NewKey(Key, frozen=True, kw_only=True):
     """
 
     key: str = ""
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """A link that signs somebody in to a tenant's pages, once.
+
+    Attributes:
+        id: of the session that it becomes.
+        path: of the link, below the address at which browsers reach the pages; nothing shows it again.
+        expires: until when it must be opened.
+    """
+
+    id: str
+    tenant: str
+    role: Annotated[str, one_of("read", "manage")]
+    path: str
+    expires: datetime.datetime

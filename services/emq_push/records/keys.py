@@ -15,7 +15,7 @@ from emq_push.records.rows import IDS_AT_ONCE
 from emq_push.records.tables import keys as table
 
 Role = Literal["admin", "submit", "read", "send", "manage"]
-Kind = Literal["key", "session"]
+Kind = Literal["key", "session", "link"]
 
 WITHOUT_TENANT: Final = frozenset(("admin", "submit"))
 """Roles of keys that belong to no tenant."""
@@ -30,7 +30,8 @@ class Key(msgspec.Struct, frozen=True):
     name: for people.
     expires_us: 0 for never. Never later than that of its parent.
     parent: id of the key that made this one, and with which this one ends; empty for none.
-    kind: "key" for requests to the API; "session" for a browser on the pages, and for nothing else.
+    kind: "key" for requests to the API; "session" for a browser on the pages, and for nothing else; "link" for what
+        somebody opens once, by which it becomes a session.
     used_us: when it was last used, or at most `emq_push.service.keys.NOTED_US` before that; 0 for never.
     """
 
@@ -125,9 +126,26 @@ class Keys(rows.Rows):
         query = sa.select(table).where(self._mine, table.c.parent == id_).order_by(table.c.id).limit(limit)
         return [_key(row) for row in connection.execute(query)]
 
-    def sessions(self, connection: sa.Connection, parent: str) -> list[Key]:
-        """Return the sessions that a key made, the oldest first."""
-        mine = (self._mine, table.c.parent == parent, table.c.kind == "session")
+    def opened(self, connection: sa.Connection, digest: str, session: str, now_us: int, life_us: int) -> Key | None:
+        """Make a link that works now into a session; return the session, or None if there is no such link.
+
+        Args:
+            session: digest of the session.
+            life_us: how long the session may live; no longer than the key that made the link.
+        """
+        mine = (self._mine, table.c.digest == digest, table.c.kind == "link", table.c.expires_us > now_us)
+        row = connection.execute(sa.select(table).where(*mine)).one_or_none()
+        if row is None or not self.hold(connection, row.parent) or not (maker := self.by_id(connection, row.parent)):
+            return None
+        ends_us = min(filter(None, (now_us + life_us, maker.expires_us)))
+        changes = {"digest": session, "kind": "session", "created_us": now_us, "expires_us": ends_us}
+        if not connection.execute(sa.update(table).where(*mine).values(changes)).rowcount:
+            return None  # somebody else opened it meanwhile
+        return msgspec.structs.replace(_key(row), **changes)
+
+    def sessions(self, connection: sa.Connection, parent: str, tenant: str) -> list[Key]:
+        """Return the sessions for a tenant that a key made, the oldest first."""
+        mine = (self._mine, table.c.parent == parent, table.c.tenant == tenant, table.c.kind == "session")
         return [_key(row) for row in connection.execute(sa.select(table).where(*mine).order_by(table.c.id))]
 
     def delete_of(self, connection: sa.Connection, tenant: str) -> None:

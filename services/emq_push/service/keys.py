@@ -2,7 +2,7 @@
 
 Each key knows its maker, and ends with it: it expires no later, and deleting a key deletes all that it made, and that
 these made. A key makes sessions in the same way, but a session is not a key: the API does not take it, and it makes no
-keys.
+keys. A link is a session that nobody has opened yet: for minutes, and once, it becomes the session of who opens it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from emq_push.service.tenancy import Tenancy
 
 PREFIX = "emqk_"
 SESSION_PREFIX = "emqs_"
+LINK_PREFIX = "emql_"
 SESSION_S = 8 * 3600.0
 """Most seconds of a session."""
 MOST_SESSIONS = 50
-"""Most sessions of one key at the same time; one more ends the oldest."""
+"""Most sessions that one key has for one tenant at the same time; one more ends the oldest."""
 TRUST_US = 1_000_000
 """Microseconds for which a process trusts what it has read of a key; a deleted key works for this time at most."""
 NOTED_US = 60_000_000
@@ -88,20 +89,57 @@ class KeyService:
             NotFound: the maker was deleted.
         """
         session, text = self._made(SESSION_PREFIX, maker.role, maker.tenant, maker.name, SESSION_S, maker, "session")
-        ended: list[Key] = []
+
+        def add(connection: sa.Connection) -> list[Key]:
+            self._add(connection, session)
+            return self._began(connection, session)
+
+        self._forget(await self._parts.write(add))
+        return text
+
+    async def create_link(
+        self, role: Role, actor: str, *, tenant: str, name: str, lifetime_s: float, maker: Key
+    ) -> tuple[Key, str]:
+        """Make a link to the pages of a tenant, which works once; return its record and its text.
+
+        Args:
+            lifetime_s: seconds until which it must be opened.
+
+        Raises:
+            NotFound: there is no such tenant, or the maker was deleted.
+        """
+        link, text = self._made(LINK_PREFIX, role, tenant, name, lifetime_s, maker, "link")
 
         def add(connection: sa.Connection) -> None:
-            self._add(connection, session)
-            mine = self._rows.sessions(connection, maker.id)
-            ended[:] = mine[: max(0, len(mine) - MOST_SESSIONS)]
-            for each in ended:
-                self._rows.delete(connection, each.id)
-            actor = f"{maker.id} {maker.name}".rstrip()
-            self._parts.audit(connection, actor, "session.began", session.id, tenant=maker.tenant)
+            self._tenants.existing(connection, tenant)
+            self._add(connection, link)
+            self._parts.audit(connection, actor, "link.created", link.id, tenant=tenant, changes={"role": role})
 
         await self._parts.write(add)
-        self._forget(ended)
-        return text
+        return link, text
+
+    async def open_link(self, text: str) -> str | None:
+        """Return the session of who opens this link; None if it has expired, was opened already, or never was."""
+        session, now_us = SESSION_PREFIX + secrets.token_urlsafe(32), self._parts.now_us()
+
+        def open_(connection: sa.Connection) -> list[Key] | None:
+            life_us = round(SESSION_S * 1e6)
+            opened = self._rows.opened(connection, digest_of(text), digest_of(session), now_us, life_us)
+            return None if opened is None else self._began(connection, opened)
+
+        ended = await self._parts.write(open_)
+        self._forget(ended or [])
+        return None if ended is None else session
+
+    def _began(self, connection: sa.Connection, session: Key) -> list[Key]:
+        """Note a session that begins; return the oldest ones of its key and tenant, which end if there are too many."""
+        mine = self._rows.sessions(connection, session.parent, session.tenant)
+        ended = mine[: max(0, len(mine) - MOST_SESSIONS)]
+        for each in ended:
+            self._rows.delete(connection, each.id)
+        actor = f"{session.parent} {session.name}".rstrip()
+        self._parts.audit(connection, actor, "session.began", session.id, tenant=session.tenant)
+        return ended
 
     def _made(
         self,

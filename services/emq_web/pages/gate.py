@@ -1,11 +1,16 @@
 """The visitors of pages: sessions, rights of their roles, and the proof that a form comes from a page of ours.
 
 Signing in with a key makes a session of the same role and tenant that lives for `SESSION_S` at most, in a cookie that
-scripts cannot read. Like a key it is random and hashed at rest, so any worker can check it and nobody who reads the
-database can make one. A session ends with the key that it came from, and the API does not take it for a key.
+scripts cannot read. A link that the API made becomes such a session. Like a key it is random and hashed at rest, so any
+worker can check it and nobody who reads the database can make one. A session ends with the key that it came from, and
+the API does not take it for a key.
 
 A visitor must sign out before signing in again: otherwise a link with somebody's key could move the visitor into
 another tenant.
+
+In a frame of a page of another site, browsers send no cookie of ours but one that belongs to our frames in that site
+alone (CHIPS, `Partitioned`). There, a link replaces the session before it: the site, which `Look.frame_origins` must
+allow, knows who its user is. A frame is for tenants; it shows nothing to an administrator.
 """
 
 from __future__ import annotations
@@ -18,14 +23,18 @@ from urllib.parse import parse_qsl, urlsplit
 
 import fastapi
 from starlette.requests import cookie_parser
+from starlette.responses import Response
 
 from emq_push.records.keys import Key
+from emq_push.service.keys import LINK_PREFIX
 from emq_push.service.service import PushService
 from emq_push.service.tenancy import unknown
 from emq_web.pages.rendering import PREFIX
 from emq_web.problems import Problem
 
 COOKIE = "emq_session"
+FRAMED = "emq_framed"
+"""The cookie of a session in a frame."""
 
 MAX_FORM = 64 << 10
 """Most bytes of a form."""
@@ -34,9 +43,13 @@ MOST_FIELDS = 100
 
 def session_of(path: str, headers: Mapping[bytes, bytes]) -> str:
     """Return the session that a request for a page brings; empty for none."""
-    if not path.startswith(f"{PREFIX}/") or COOKIE.encode() not in headers.get(b"cookie", b""):
+    if not path.startswith(f"{PREFIX}/") or b"emq_" not in headers.get(b"cookie", b""):
         return ""
-    return cookie_parser(headers[b"cookie"].decode("latin-1")).get(COOKIE, "")
+    return _session_in(cookie_parser(headers[b"cookie"].decode("latin-1")))
+
+
+def _session_in(cookies: Mapping[str, str]) -> str:
+    return cookies.get(COOKIE) or cookies.get(FRAMED, "")
 
 
 class NotSignedIn(Exception):
@@ -97,24 +110,32 @@ class Visitor(NamedTuple):
             raise Problem(403, "forbidden", f"a key of the role {self.role} may not do this; sign in with role admin")
 
 
-async def sign_in(service: PushService, text: str) -> str:
-    """Return a session for the holder of this key.
+async def sign_in(service: PushService, text: str, *, framed: bool) -> str:
+    """Return a session for the holder of this key or link.
 
     Raises:
         Problem: nobody has it, or its role sees nothing.
     """
-    key = await service.keys.owner(text.strip())
+    if (text := text.strip()).startswith(LINK_PREFIX):
+        if opened := await service.keys.open_link(text):
+            return opened
+        raise Problem(401, "invalid_key", "This link was opened before, or has expired. Get a new one where it was.")
+    key = await service.keys.owner(text)
     if key is None:
         raise Problem(401, "invalid_key", "This key is unknown, was deleted or has expired.")
     if key.role == "send":
         raise Problem(403, "forbidden", "This key may only publish. Sign in with a key of the role read or manage.")
     if key.role == "submit":
         raise Problem(403, "forbidden", "This key may only submit tasks. Sign in with a key of the role admin.")
+    if framed and key.role == "admin":
+        raise Problem(403, "forbidden", "An admin key works in a window of its own, not in a frame.")
     return await service.keys.begin_session(key)
 
 
 async def check_signed_out(request: fastapi.Request, service: PushService) -> None:
     """Raise `Problem` if somebody is signed in: another key must not replace the session unseen."""
+    if is_framed(request) and COOKIE not in request.cookies:
+        return
     try:
         visitor = await visitor_of(request, service)
     except NotSignedIn:
@@ -125,7 +146,7 @@ async def check_signed_out(request: fastapi.Request, service: PushService) -> No
 
 async def visitor_of(request: fastapi.Request, service: PushService) -> Visitor:
     """Return who sends this request. Raises `NotSignedIn`."""
-    session = request.cookies.get(COOKIE, "")
+    session = _session_in(request.cookies)
     key = await service.keys.session(session) if session else None
     if key is None:
         raise NotSignedIn
@@ -175,6 +196,27 @@ def inner_path(text: str) -> str:
 def is_secure(request: fastapi.Request) -> bool:
     """Return True if the browser came by HTTPS, here or to a proxy in front."""
     return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
+
+
+def is_framed(request: fastapi.Request) -> bool:
+    """Return True if the browser shows its answer in a frame."""
+    return request.headers.get("sec-fetch-dest") in ("iframe", "frame")
+
+
+def keep(request: fastapi.Request, answer: Response, session: str, life_s: float) -> None:
+    """Let the browser keep a session for so many seconds; 0 deletes it."""
+    framed = is_framed(request)
+    answer.set_cookie(
+        FRAMED if framed else COOKIE,
+        session,
+        max_age=round(life_s),
+        path=PREFIX,
+        secure=framed or is_secure(request),
+        httponly=True,
+        samesite="none" if framed else "lax",
+    )
+    if framed:  # Starlette knows the attribute from Python 3.14 on
+        answer.raw_headers[-1] = (b"set-cookie", answer.raw_headers[-1][1] + b"; Partitioned")
 
 
 def _is_ours(request: fastapi.Request) -> bool:

@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, Response
 from emq.runtime import durations
 from emq_push.records.attempts import Attempt
 from emq_push.records.deliveries import Delivery
+from emq_web.pages.looks import Look
 
 PREFIX = "/ui"
 """Path below which all pages are."""
@@ -26,15 +27,21 @@ UNKNOWN = "\u2013"
 
 _HERE = pathlib.Path(__file__).parent
 
-_TYPES = {".js": "text/javascript", ".css": "text/css", ".txt": "text/plain", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".txt": "text/plain",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
-    "frame-ancestors 'none'; base-uri 'none'"
+    "base-uri 'none'; frame-ancestors "
 )
 
 HEADERS = {
-    "Content-Security-Policy": _POLICY,
+    "Content-Security-Policy": f"{_POLICY}'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -45,8 +52,9 @@ HEADERS = {
 class Files:
     """The scripts, styles and licences beside the templates, with the digests by which browsers may keep them."""
 
-    def __init__(self) -> None:
-        self._files = {file.name: file.read_bytes() for file in (_HERE / "static").iterdir() if file.suffix in _TYPES}
+    def __init__(self, more: Mapping[str, bytes]) -> None:
+        own = {file.name: file.read_bytes() for file in (_HERE / "static").iterdir() if file.suffix in _TYPES}
+        self._files = {**own, **more}
         self._tags = {name: hashlib.sha256(body).hexdigest()[:16] for name, body in self._files.items()}
 
     def url(self, name: str) -> str:
@@ -68,7 +76,8 @@ class Pages:
         environment: "online" or "sandbox", which every page shows.
     """
 
-    def __init__(self, environment: str, files: Files) -> None:
+    def __init__(self, environment: str, files: Files, look: Look) -> None:
+        self._framed = {**HEADERS, "Content-Security-Policy": _POLICY + (" ".join(look.frame_origins) or "'none'")}
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -76,7 +85,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.globals.update(prefix=PREFIX, environment=environment, file=files.url)
+        self._templates.globals.update(prefix=PREFIX, environment=environment, file=files.url, look=look)
         self._templates.filters.update(number=number, rate=rate, span=span, wait=wait, when=when, ago=ago)
         self._templates.filters.update(segment=segment, json=json, answer=answer)
 
@@ -87,7 +96,8 @@ class Pages:
             context: names for the template; `visitor` is None for a page before signing in.
         """
         text = self._templates.get_template(template).render(now_s=time.time(), **context)
-        return HTMLResponse(text, status, headers=HEADERS)
+        visitor = context["visitor"]
+        return HTMLResponse(text, status, headers=HEADERS if visitor and visitor.sees_all else self._framed)
 
 
 def redirect(request: fastapi.Request, path: str, headers: Mapping[str, str] | None = None) -> Response:

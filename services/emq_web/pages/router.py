@@ -23,6 +23,7 @@ from emq_web.pages import (
     gate,
     hosts_screen,
     key_pages,
+    looks,
     notice_pages,
     pool_changes,
     pool_pages,
@@ -41,9 +42,10 @@ unknown = new_router()
 
 def install(application: fastapi.FastAPI, service: PushService) -> None:
     """Give an application with the paths of the pages what they need."""
-    files = Files()
+    look = looks.load(service.parts.app.settings.api_portal)
+    files = Files(look.files)
     application.state.files = files
-    application.state.pages = Pages(service.parts.environment, files)
+    application.state.pages = Pages(service.parts.environment, files, look)
 
 
 @begin.get("/")
@@ -58,9 +60,10 @@ async def static(name: str, request: fastapi.Request) -> Response:
 
 @router.get("/sign-in")
 async def sign_in_page(request: fastapi.Request, pages: Rendering, service: Service, next: str = "") -> Response:
-    with contextlib.suppress(gate.NotSignedIn):
-        await gate.visitor_of(request, service)
-        return redirect(request, gate.inner_path(next))
+    if not gate.is_framed(request):  # a frame may have a new link, whose text no server sees
+        with contextlib.suppress(gate.NotSignedIn):
+            await gate.visitor_of(request, service)
+            return redirect(request, gate.inner_path(next))
     return _sign_in_page(request, pages, next)
 
 
@@ -70,19 +73,11 @@ async def sign_in(request: fastapi.Request, pages: Rendering, service: Service) 
     await gate.check_signed_out(request, service)
     cast("Rates", request.app.state.sign_ins).take(address_of(request.scope))
     try:
-        session = await gate.sign_in(service, form.get("key", ""))
+        session = await gate.sign_in(service, form.get("key", ""), framed=gate.is_framed(request))
     except problems.Problem as exc:
         return _sign_in_page(request, pages, form.get("next", ""), exc.detail, exc.status)
     answer = redirect(request, gate.inner_path(form.get("next", "")))
-    answer.set_cookie(
-        gate.COOKIE,
-        session,
-        max_age=round(SESSION_S),
-        path=PREFIX,
-        secure=gate.is_secure(request),
-        httponly=True,
-        samesite="lax",
-    )
+    gate.keep(request, answer, session, SESSION_S)
     return answer
 
 
@@ -96,7 +91,7 @@ async def sign_out(screen: View) -> Response:
     await screen.form()
     await screen.service.keys.delete(screen.visitor.key.id, screen.visitor.actor)
     answer = redirect(screen.request, f"{PREFIX}/sign-in")
-    answer.delete_cookie(gate.COOKIE, path=PREFIX)
+    gate.keep(screen.request, answer, "", 0)
     return answer
 
 
