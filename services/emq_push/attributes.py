@@ -1,4 +1,4 @@
-"""The attributes of a topic that its extension and its endpoint both read. No imports: the command line loads this."""
+"""Names that several modules know: attributes of topics, a header. No imports: the command line loads this."""
 
 URL = "push.url"
 
@@ -10,3 +10,6 @@ PAUSED = "push.paused"
 
 FAILING_SINCE = "push.failing_since"
 """The attribute in which hosts note since when an endpoint fails, in seconds since the epoch."""
+
+EVENT_TYPE = "event-type"
+"""The header of a message in which endpoints find its event type."""

@@ -21,6 +21,7 @@ from emq_push.oauth2 import OAuth2
 from emq_push.schedule import Schedule
 from emq_push.secrets import LacksKey, Secrets
 from emq_push.styles import SIGNING, STANDARD, Signed
+from emq_push.template import TEMPLATE, Template, parsed
 
 DEFAULT_TIMEOUT_S = 10.0
 DEFAULT_CONTENT_TYPE = "application/json"
@@ -39,7 +40,7 @@ BATCH = ("push.batch", "push.batch_ms", "push.batch_format")
 _TLS = ("push.tls.ca", "push.tls.cert", "push.tls.key")
 _KNOWN = (
     *(URL, "push.timeout_s", "push.content_type", "push.throttle", "push.secret", SIGNING, BASIC, *OAUTH2, *_TLS),
-    *("push.origin", "push.allowed_rate", *BATCH),
+    *("push.origin", "push.allowed_rate", TEMPLATE, *BATCH),
     *("push.disable_after_s", DISABLED, PAUSED, FAILING_SINCE, "push.headers.<Name>"),
 )
 
@@ -85,6 +86,7 @@ class Endpoint:
         schedule: when failed messages are tried again.
         written_url: the URL as the attribute has it.
         masked: masks the endpoint's secrets in a text.
+        template: rewrites payloads; None to send them as they are.
     """
 
     topic: str
@@ -104,6 +106,7 @@ class Endpoint:
     schedule: Schedule = dataclasses.field(default=Schedule(), compare=False)
     written_url: str = dataclasses.field(default="", compare=False)
     masked: Masking = dataclasses.field(default_factory=Masking, repr=False, compare=False)
+    template: Template | None = None
 
     @classmethod
     def from_topic(cls, topic: model.Topic, secrets: Secrets | None = None) -> Endpoint | None:
@@ -174,6 +177,7 @@ class _Reader:
         paused = self._take(PAUSED)
         disabled, failing_since = self._take(DISABLED) or paused, self._failing_since(topic.options.attributes[URL])
         disable_after_s = self._disable_after_s()
+        template = self._template()
         self._number("push.allowed_rate", 1.0, 1.0, MAX_RATE)
         headers = self._headers(oauth2)  # last, since all that is left must be a header
         return Endpoint(
@@ -194,7 +198,14 @@ class _Reader:
             Schedule.of(topic),
             topic.options.attributes[URL],
             Masking(self._seen),
+            template,
         )
+
+    def _template(self) -> Template | None:
+        try:
+            return parsed(self._take(TEMPLATE))
+        except ValueError as exc:
+            raise ValueError(f"{TEMPLATE} {exc}") from None
 
     def _headers(self, oauth2: OAuth2 | None) -> dict[str, str]:
         origin, basic = self._take("push.origin"), self._secret("push.basic")

@@ -9,12 +9,10 @@ from urllib.parse import quote
 from emq.calls import content_types
 from emq.storage.message import Message
 from emq_push import batches
+from emq_push.attributes import EVENT_TYPE
 from emq_push.endpoint import Endpoint
 from emq_push.endpoint_values import MAX_HEADER_LENGTH
 from emq_push.styles import Signable
-
-EVENT_TYPE = "event-type"
-"""The header of a message in which endpoints find its event type."""
 
 MESSAGE_PREFIX = "emq-header-"
 """Prefix of the name of each of the message's own headers, so that they cannot pose as other headers."""

@@ -17,3 +17,11 @@ def merged(document: object, patch: Any) -> Any:
         else:
             found[name] = merged(found.get(name), value)
     return found
+
+
+def patch_of(before: object, after: Any) -> Any:
+    """Return the patch by which a document without nulls becomes another one."""
+    if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+        return after
+    changed = {name: patch_of(before.get(name), value) for name, value in after.items() if before.get(name) != value}
+    return {**dict.fromkeys(before.keys() - after.keys()), **changed}

@@ -112,10 +112,16 @@ class Pusher:
         if (question := asking.question_of(message)) is not None:
             await self._ask(endpoint, question)
             return
-        if endpoint.batch is not None and batches.fits(endpoint, message):
-            outcome = await self._batches.join(endpoint, message)
+        try:
+            sent = message if endpoint.template is None else endpoint.template.rewritten(message)
+        except ValueError as exc:
+            # Somebody may correct the template before the last attempt.
+            outcome = Outcome(self._clock.now_us(), 0, failure=errors.Retry(f"template: {exc}"))
         else:
-            outcome = await self._send(endpoint, (message,))
+            if endpoint.batch is not None and batches.fits(endpoint, sent):
+                outcome = await self._batches.join(endpoint, sent)
+            else:
+                outcome = await self._send(endpoint, (sent,))
         self._conclude(endpoint, message, outcome)
 
     def expired(self, message: Message) -> None:

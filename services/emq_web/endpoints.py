@@ -137,9 +137,9 @@ async def get_endpoint(endpoint: EndpointId, of: access.Reader, response: fastap
 async def change_endpoint(at: At, body: Changes) -> answers.Endpoint:
     """Change settings by JSON Merge Patch: what the body leaves out stays, null gives the default again.
 
-    So `headers` and `batch` change the members that they name; null removes a header. `auth`, which is never shown, is
-    replaced as a whole. Another `signature` makes a new secret. Deliveries are signed with both for a day, also after a
-    change to a `secret` of your own.
+    So `headers`, `batch` and `template` change the members that they name; null removes one. `auth`, which is never
+    shown, is replaced as a whole. Another `signature` makes a new secret. Deliveries are signed with both for a day,
+    also after a change to a `secret` of your own.
     """
     changes, fields = _split(body)
     return at.made(await at.endpoints.change(*at.place, changes, at.actor, fields, at.version))
@@ -230,3 +230,19 @@ async def send_example(endpoint: EndpointId, of: access.Sender, body: ExampleBod
     payload = None if asked.payload is None else forms.encoded(asked.payload)
     receipt, sent = await examples.send(of.service, of.tenant, endpoint, asked.event_type, payload)
     return answers.Example(id=receipt.id, delivery=receipt.deliveries[0], payload=decoded(sent))
+
+
+class PreviewBody(ExampleBody):
+    """Which payload to rewrite."""
+
+    template: dict[str, Any] | None = pydantic.Field(None, description="null for that of the endpoint")
+
+
+@router.post("/{endpoint}:preview")
+async def preview_payload(endpoint: EndpointId, of: access.Reader, body: PreviewBody | None = None) -> answers.Preview:
+    """Show the payload that the endpoint would get: as its template rewrites it, or one that you try. Sends nothing."""
+    asked, there = body or PreviewBody.model_validate({}), await of.service.endpoints.get(of.tenant, endpoint)
+    template = there.template if asked.template is None else asked.template
+    given = None if asked.payload is None else forms.encoded(asked.payload)
+    made = await examples.preview(of.service, of.tenant, template, asked.event_type, given)
+    return answers.Preview(decoded(made))

@@ -176,6 +176,40 @@ async def test_a_tenant_chooses_event_types_from_the_catalogue(board: Board, rec
     await until(phone, "main", r"order\.old\s+archived")
 
 
+async def test_a_template_is_tried_before_it_is_saved(board: Board, receiver: HttpReceiver) -> None:
+    example = {"order": {"number": 17}, "amount": 120}
+    await board.service.event_types.change("order.paid", {"example": example}, "test", creates=True)
+    page = await board.signed_in(await board.key("manage", "acme"))
+    await page.goto(f"{board.base}/ui/tenants/acme/endpoints/new")
+    await page.get_by_label("URL").fill(receiver.url("/chat"))
+    await page.get_by_label("Event types", exact=True).fill("order.paid")
+    field, try_it = page.get_by_label("Template of the payload"), page.get_by_role("button", name="Preview the payload")
+    for text, wrong in (("[1]", "is not a JSON object"), ('{"a.$": "$.nobody"}', r"has nothing at '\$\.nobody'")):
+        await field.fill(text)
+        await try_it.click()
+        await until(page, ".wrong", wrong)
+        assert await field.input_value() == text
+    await field.fill('{"text": "An order was paid", "number.$": "$.order.number"}')
+    await try_it.click()
+    await until(page, "#preview", '"number": 17')
+    assert await page.evaluate(CHECK) == []
+    await shoot(page, "portal-template")
+    assert not (await board.service.endpoints.page("acme", 10)).rows, "a preview saves nothing"
+    await page.get_by_role("button", name="Add the endpoint").click()
+    await page.get_by_role("link", name="To the endpoint").click()
+    await until(page, "dl.facts", "by a template")
+    await page.get_by_role("button", name="Send an example").click()
+    await waiting.until(lambda: bool(receiver.requests))
+    assert json.loads(receiver.requests[0].body) == {"text": "An order was paid", "number": 17}
+    [endpoint] = (await board.service.endpoints.page("acme", 10)).rows
+    await page.goto(f"{board.base}/ui/tenants/acme/endpoints/{endpoint.id}/edit")
+    await page.get_by_label("Template of the payload").fill('{"all.$": "$"}')
+    await page.get_by_role("button", name="Save").click()
+    await until(page, ".done", "is changed")
+    assert (await board.service.endpoints.get("acme", endpoint.id)).template == {"all.$": "$"}
+    board.complaints[:] = [text for text in board.complaints if "422" not in text]
+
+
 async def test_a_new_secret_is_shown_once_and_the_old_one_signs_for_the_hours_asked(
     board: Board, receiver: HttpReceiver
 ) -> None:

@@ -89,6 +89,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         signature: None for none, or if the service lacks the key with which the secret is encrypted.
         public_key: checks signatures of ed25519; None for others.
         signing: the style of the signatures: "standard", "svix", "stripe", "github", or one of your own.
+        template: rewrites payloads; None if the endpoint gets them as they are.
         disabled: why it gets nothing until somebody enables it; None if it does.
         paused: by itself; the tenant has a pause of its own.
         old_secret_until: until then, deliveries are signed with the secret before the last rotation, too.
@@ -115,6 +116,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     signature: Annotated[str, one_of("hmac", "ed25519")] | None = None
     public_key: str | None = None
     signing: str = "standard"
+    template: dict[str, Any] | None = None
     disabled: str | None = None
     paused: bool = False
     old_secret_until: datetime.datetime | None = None
@@ -379,6 +381,16 @@ class Example(msgspec.Struct, frozen=True):
     id: str
     delivery: str
     payload: dict[str, Any] = {}
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """What an endpoint would get.
+
+    Attributes:
+        payload: as the template of the endpoint rewrites it.
+    """
+
+    payload: dict[str, Any]
 
 
 class Erased(msgspec.Struct, frozen=True):

@@ -143,8 +143,8 @@ def create_endpoint(
 def change_endpoint(tenant: str, endpoint: str, **settings: Any) -> Request[answers.Endpoint]:
     """Change the given fields of an endpoint by JSON Merge Patch; None gives a field its default.
 
-    So None sets `qps` and `ttl_s` to no limit, and ends `batch`. `headers` and `batch` change the members that they
-    name; None as the value of a header removes it.
+    So None sets `qps` and `ttl_s` to no limit, and ends `batch` and `template`. `headers`, `batch` and `template`
+    change the members that they name; None as the value of one removes it.
 
     Another `signature` makes a new secret or key, which the answer has.
     """
@@ -218,6 +218,20 @@ def send_example(
     where = path("tenants", tenant, "endpoints", f"{endpoint}:send-example")
     content = body(event_type=event_type, payload=payload)
     return Request("POST", where, answers.Example, content, once())
+
+
+def preview_payload(
+    tenant: str,
+    endpoint: str,
+    *,
+    template: Mapping[str, Any] | None = None,
+    event_type: str | None = None,
+    payload: Mapping[str, Any] | None = None,
+) -> Request[answers.Preview]:
+    """Return the payload that an endpoint would get, by its template or another one; nothing is sent."""
+    where = path("tenants", tenant, "endpoints", f"{endpoint}:preview")
+    content = body(template=template, event_type=event_type, payload=payload)
+    return Request("POST", where, answers.Preview, content, once())
 
 
 # ------------------------------------------------------------------------------------------------------------ watching

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import sqlalchemy as sa
 
-from emq_push.headers import EVENT_TYPE
+from emq_push.attributes import EVENT_TYPE
 from emq_push.records import rows, tables
 
 _messages, _deliveries = tables.messages, tables.deliveries

@@ -137,6 +137,7 @@ class Endpoint(Kept, frozen=True, kw_only=True):
             topic.
         public_key: checks signatures of ed25519; empty for others. Of the topic.
         signing: the style of its signatures. Of the topic.
+        template: rewrites payloads; None to send them as they are. Of the topic.
     """
 
     id: str
@@ -147,6 +148,7 @@ class Endpoint(Kept, frozen=True, kw_only=True):
     signature: Kind | None = None
     public_key: str = ""
     signing: str = STANDARD
+    template: dict[str, Any] | None = None
     created_us: int = 0
     changed_us: int = 0
 

@@ -20,6 +20,7 @@ from emq_push.service.endpoint_edits import Start
 from emq_push.service.refusals import Invalid
 from emq_push.service.topic_fields import TopicFields
 from emq_push.styles import SIGNING, STANDARD
+from emq_push.template import TEMPLATE
 
 IDLE_S = 3_600.0
 """`idle_s` of endpoints' topics: one that holds nothing, and gets nothing for an hour, costs hosts nothing. Not sooner,
@@ -34,6 +35,7 @@ _POINTERS = {
     "push.headers": "/headers",
     delivered.OAUTH2[0]: "/auth/token_url",
     SIGNING: "/signing",
+    TEMPLATE: "/template",
     SECRET: "/secret",
 }
 """Where a request has what hosts read from an attribute."""
@@ -105,6 +107,7 @@ def live(endpoint: Endpoint, topic: model.Topic | None, secrets: Secrets) -> End
         signature=kind,
         public_key=public_key,
         signing=there.get(SIGNING, STANDARD),
+        template=topic_fields.template_in(there),
     )
 
 

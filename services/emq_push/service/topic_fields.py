@@ -18,6 +18,7 @@ from emq_push.secrets import PREFIX, Secrets, is_encrypted
 from emq_push.service.refusals import Invalid
 from emq_push.signature import Kind
 from emq_push.styles import MAX_LENGTH, SIGNING, STANDARD
+from emq_push.template import TEMPLATE
 
 AUTH = "push-auth"
 """The attribute that tells which header authenticates, so that a change of the others leaves it alone."""
@@ -105,6 +106,8 @@ class EndpointFields(EndpointSettings, frozen=True, kw_only=True):
         signature: "hmac" with a secret that the receiver shares, or "ed25519" with a public key.
         secret: one that the receiver has already; empty for a new one. Never shown again.
         signing: the headers that carry signatures: "standard", "svix", "stripe", "github", or a style of one's own.
+        template: the payload that the endpoint gets, as an object whose fields with names that end with `.$` have
+            paths into the message's payload, such as `{"text.$": "$.data.title"}`; None for the payload itself.
     """
 
     headers: Annotated[dict[str, Annotated[str, Meta(max_length=MAX_HEADER_LENGTH)]], Meta(max_length=MOST_HEADERS)] = (
@@ -115,6 +118,7 @@ class EndpointFields(EndpointSettings, frozen=True, kw_only=True):
     signature: Kind = "hmac"
     secret: Secret = ""
     signing: Style = STANDARD
+    template: dict[str, Any] | None = None
 
 
 class TopicFields(msgspec.Struct, frozen=True):
@@ -129,6 +133,8 @@ class TopicFields(msgspec.Struct, frozen=True):
         signature: the kind of signatures; None if not given.
         secret: of the signatures; empty if not given.
         signing: the style of the signatures; None if not given.
+        template: members of the template, of which those that are left out stay; None for no template; `UNSET` if not
+            given.
     """
 
     headers: Mapping[str, str | None] | UnsetType | None = UNSET
@@ -137,6 +143,7 @@ class TopicFields(msgspec.Struct, frozen=True):
     signature: Kind | None = None
     secret: Secret = ""
     signing: Style | None = None
+    template: Mapping[str, Any] | UnsetType | None = UNSET
 
     def __repr__(self) -> str:
         return f"TopicFields({self.shown()})"
@@ -148,6 +155,8 @@ class TopicFields(msgspec.Struct, frozen=True):
             found["auth"] = self.auth.type
         if self.batch is not UNSET:
             found["batch"] = self.batch
+        if self.template is not UNSET:
+            found["template"] = self.template
         if self.signature is not None:
             found["signature"] = self.signature
         if self.secret:
@@ -200,6 +209,10 @@ class TopicFields(msgspec.Struct, frozen=True):
             for name in delivered.BATCH:
                 found.pop(name, None)
             found |= {} if self.batch is None else _of_batch(_batch(batch, self.batch))
+        if self.template is not UNSET:
+            template = merged(template_in(found), self.template)
+            found.pop(TEMPLATE, None)
+            found |= {} if template is None else {TEMPLATE: msgspec.json.encode(template).decode()}
         if self.signing == STANDARD:
             found.pop(SIGNING, None)
         elif self.signing is not None:
@@ -258,6 +271,15 @@ def batch_in(attributes: Mapping[str, str]) -> Batch | None:
         return delivered.batch_of(attributes)
     except ValueError:
         return None
+
+
+def template_in(attributes: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the template of payloads; None if there is none, or hosts cannot read it."""
+    try:
+        found: object = msgspec.json.decode(attributes.get(TEMPLATE) or "null")
+    except msgspec.DecodeError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def auth_in(attributes: Mapping[str, str], kept: str) -> str:

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import UNSET
 
 from emq_push.endpoint import DEFAULT_TIMEOUT_S
+from emq_push.merging import patch_of
 from emq_push.records.endpoints import Endpoint
 from emq_push.service.refusals import Invalid
 from emq_push.service.topic_fields import TopicFields
 from emq_web.pages.changes import Field
 from emq_web.pages.rendering import number
+
+TEMPLATE_HINT = (
+    'Empty: payloads as they are. Or JSON such as {"text.$": "$.data.title"}: fields that end with .$ have paths into '
+    "the payload, all others are constants."
+)
 
 
 class Typed(NamedTuple):
@@ -22,6 +29,7 @@ class Typed(NamedTuple):
         event_types, channels: with spaces or line ends between.
         qps: empty for as many as the tenant has.
         headers: a line `Name: value` each; `Name:` removes one. Those that no line names stay as they are.
+        template: JSON; empty for none.
     """
 
     url: str = ""
@@ -31,13 +39,21 @@ class Typed(NamedTuple):
     qps: str = ""
     timeout_s: str = f"{DEFAULT_TIMEOUT_S:g}"
     headers: str = ""
+    template: str = ""
 
 
 def typed(endpoint: Endpoint) -> Typed:
     """Return the form of an endpoint. Values of headers are never shown."""
     it = endpoint.settings
     qps = "" if it.qps is None else f"{it.qps:.15g}"
-    return Typed(it.url, it.description, " ".join(it.event_types), " ".join(it.channels), qps, f"{it.timeout_s:.15g}")
+    types, channels, timeout_s = " ".join(it.event_types), " ".join(it.channels), f"{it.timeout_s:.15g}"
+    template = "" if endpoint.template is None else indented(endpoint.template)
+    return Typed(it.url, it.description, types, channels, qps, timeout_s, template=template)
+
+
+def indented(value: object) -> str:
+    """Return JSON with a line for each field."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def sent(form: Mapping[str, str]) -> Typed:
@@ -65,6 +81,7 @@ def fields_of(given: Typed, own_rate: float, headers: Sequence[str]) -> list[Fie
         Field("qps", "Rate, a second", given.qps, "number", rate_hint),
         Field("timeout_s", "Seconds for an answer", given.timeout_s, "number", required=True),
         Field("headers", "Headers", given.headers, "textarea", headers_hint),
+        Field("template", "Template of the payload", given.template, "textarea", TEMPLATE_HINT),
     ]
 
 
@@ -80,8 +97,22 @@ def settings_of(given: Typed) -> dict[str, Any]:
     }
 
 
-def headers_of(given: Typed) -> TopicFields:
-    """Return the headers in a form, if it has any. Raises `Invalid`: a line is none."""
+def template_of(given: Typed) -> dict[str, Any] | None:
+    """Return the template in a form; None for none. Raises `Invalid`: it is no JSON object."""
+    if not given.template:
+        return None
+    try:
+        return msgspec.json.decode(given.template, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise Invalid("invalid_request", f"The template is not a JSON object: {exc}") from None
+
+
+def topic_fields_of(given: Typed, there: Mapping[str, Any] | None) -> TopicFields:
+    """Return the headers in a form, if it has any, and the template, if it is another one than `there`.
+
+    Raises:
+        Invalid: a line is no header, or the template is no JSON object.
+    """
     found: dict[str, str | None] = {}
     for place, line in enumerate(given.headers.splitlines(), 1):
         name, colon, value = line.partition(":")
@@ -90,7 +121,8 @@ def headers_of(given: Typed) -> TopicFields:
         if not colon or not name.strip():
             raise Invalid("invalid_request", f"Line {place} of the headers is not like: Name: value")
         found[name.strip()] = value.strip() or None
-    return TopicFields(headers=found or UNSET)
+    template = template_of(given)
+    return TopicFields(headers=found or UNSET, template=UNSET if template == there else patch_of(there, template))
 
 
 def _number(what: str, text: str) -> float:

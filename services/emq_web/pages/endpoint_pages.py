@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
 
 from emq_push.records.endpoints import EVENT_TYPE, Endpoint, EndpointSettings
@@ -53,10 +54,13 @@ async def ask_new(tenant: str, screen: View) -> Response:
 
 @router.post("/tenants/{tenant}/endpoints/new")
 async def make(tenant: str, screen: View) -> Response:
-    given, of = endpoint_form.sent(await screen.form()), await _managed(screen, tenant)
+    form, of = await screen.form(), await _managed(screen, tenant)
+    given = endpoint_form.sent(form)
     try:
+        if "preview" in form:
+            return await _form(screen, of, None, given, preview=await _preview(screen, of, given))
         settings = converted(endpoint_form.settings_of(given), EndpointSettings)
-        fields = endpoint_form.headers_of(given)
+        fields = endpoint_form.topic_fields_of(given, None)
         made = await screen.service.endpoints.create(tenant, settings, screen.visitor.actor, fields)
     except Refused as exc:
         return await _form(screen, of, None, given, str(exc))
@@ -74,7 +78,9 @@ async def change(tenant: str, endpoint: str, screen: View) -> Response:
     form, of = await screen.form(), await _managed(screen, tenant)
     given, found = endpoint_form.sent(form), await screen.service.endpoints.get(tenant, endpoint)
     try:
-        asked, fields = endpoint_form.settings_of(given), endpoint_form.headers_of(given)
+        if "preview" in form:
+            return await _form(screen, of, found, given, preview=await _preview(screen, of, given))
+        asked, fields = endpoint_form.settings_of(given), endpoint_form.topic_fields_of(given, found.template)
         shown = endpoint_form.settings_of(endpoint_form.sent(endpoint_form.typed(found)._asdict()))
         changed = {name: value for name, value in asked.items() if value != shown[name]}
         version = form.get("version", "")
@@ -85,11 +91,22 @@ async def change(tenant: str, endpoint: str, screen: View) -> Response:
     return screen.go(_path(tenant, endpoint, "endpoint"))
 
 
-async def _form(screen: Screen, of: Subject, endpoint: Endpoint | None, given: Typed, wrong: str = "") -> Response:
+async def _preview(screen: Screen, of: Subject, given: Typed) -> str:
+    """Return what the endpoint of a form would get for the example of its first event type. Raises `Invalid`."""
+    first = next(iter(given.event_types.split()), "")
+    event_type = first if re.fullmatch(EVENT_TYPE[1:-1], first) else "example"
+    template = endpoint_form.template_of(given)
+    made = await examples.preview(screen.service, of.name, template, event_type)
+    return endpoint_form.indented(msgspec.Raw(made))
+
+
+async def _form(
+    screen: Screen, of: Subject, endpoint: Endpoint | None, given: Typed, wrong: str = "", preview: str = ""
+) -> Response:
     fields = endpoint_form.fields_of(given, of.topic.qps, endpoint.header_names if endpoint else ())
     types = await screen.service.event_types.all()
     status = 422 if wrong else 200
-    context = {"of": of, "endpoint": endpoint, "fields": fields, "types": types, "wrong": wrong}
+    context = {"of": of, "endpoint": endpoint, "fields": fields, "types": types, "wrong": wrong, "preview": preview}
     return screen.pages.answer(screen.request, "endpoint_form.html", status, visitor=screen.visitor, **context)
 
 

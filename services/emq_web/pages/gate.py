@@ -110,7 +110,7 @@ class Visitor(NamedTuple):
             raise Problem(403, "forbidden", f"a key of the role {self.role} may not do this; sign in with role admin")
 
 
-async def sign_in(service: PushService, text: str, *, framed: bool) -> str:
+async def sign_in(service: PushService, text: str, *, framed: bool = False) -> str:
     """Return a session for the holder of this key or link.
 
     Raises:

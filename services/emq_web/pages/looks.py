@@ -22,8 +22,8 @@ MOST_BYTES = 256 << 10
 LEAST_CONTRAST = 4.5
 """Least contrast of text with what is behind it (WCAG 2.2, 1.4.3)."""
 
-_ON = (("ink", "ground"), ("ink", "card"), ("soft", "ground"), ("soft", "card"), ("accent", "card"))
-_ON += (("accent", "ground"), ("accent-ink", "accent"), ("bad", "card"), ("good", "card"), ("warn", "card"))
+_ON = [("ink", "ground"), ("ink", "card"), ("soft", "ground"), ("soft", "card"), ("accent", "card")]
+_ON += [("accent", "ground"), ("accent-ink", "accent"), ("bad", "card"), ("good", "card"), ("warn", "card")]
 """Colours of texts, each with one behind it."""
 
 _CSS = pathlib.Path(__file__).parent / "static" / "pages.css"
