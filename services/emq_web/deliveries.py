@@ -78,9 +78,10 @@ async def list_deliveries(
     ] = [],  # noqa: B006
     message: Annotated[parameters.Text, fastapi.Query(description="id of a message")] = "",
     status: Annotated[int | None, fastapi.Query(ge=100, le=599, description="of the last answer")] = None,
+    key: Annotated[forms.Plain, fastapi.Query(max_length=256, description="of the message")] = "",
 ) -> Page[answers.Delivery]:
     """List deliveries, the newest first. A filtered page may have fewer entries than `limit`, although more follow."""
-    wanted = DeliveryFilter(state, endpoint, tuple(event_type), *span, message, status or 0)
+    wanted = DeliveryFilter(state, endpoint, tuple(event_type), *span, message, status or 0, key)
     return forms.page(await of.service.reading.deliveries(of.tenant, wanted, *at), shown)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -16,6 +14,7 @@ from emq_push.records.attempts import Attempts
 from emq_push.records.deliveries import Deliveries, Delivery, Selection
 from emq_push.records.replays import Body, Replay, ReplayFilter, Replays
 from support import push_rows
+from support.query_plans import plan, statements
 
 MANY = 100_000
 ROWS = Deliveries("online")
@@ -167,27 +166,6 @@ async def test_of_two_writers_of_a_replay_the_later_one_changes_nothing(database
 
 
 # ----------------------------------------------------------------------------------------------------------------- cost
-
-
-@contextmanager
-def statements(database: Database) -> Iterator[list[tuple[str, Any]]]:
-    """Collect the statements that run within the block."""
-    seen: list[tuple[str, Any]] = []
-
-    def note(_c: object, _cursor: object, text: str, parameters: Any, *_: object) -> None:
-        seen.append((text, parameters))
-
-    sa.event.listen(database._engine, "before_cursor_execute", note)
-    try:
-        yield seen
-    finally:
-        sa.event.remove(database._engine, "before_cursor_execute", note)
-
-
-async def plan(database: Database, text: str, parameters: Any) -> str:
-    explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF)" if database.dialect == "postgresql" else "EXPLAIN QUERY PLAN"
-    rows = await database.run(lambda c: c.exec_driver_sql(f"{explain} {text}", parameters).all())
-    return "\n".join(str(row[-1]) for row in rows)
 
 
 async def test_a_page_of_a_hundred_thousand_deliveries_is_read_along_an_index(database: Database) -> None:

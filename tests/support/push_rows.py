@@ -23,7 +23,8 @@ def fill(
 ) -> None:
     """Write `n` messages of a tenant, each with one delivery; states and endpoints take turns.
 
-    Ten messages share each moment. Every hundredth is of the event type `rare.one`, the others of `order.paid`.
+    Ten messages share each moment; seven keys take turns. Every hundredth is of the event type `rare.one`, the others
+    of `order.paid`.
     """
     messages, rows = [], []
     for i in range(n):
@@ -34,6 +35,7 @@ def fill(
                 "tenant": tenant,
                 "message": id_,
                 "event_type": "rare.one" if i % 100 == 0 else "order.paid",
+                "key": f"key-{i % 7}",
                 "created_us": created_us,
                 "expires_us": created_us + 10**13,
                 "payload": b"{}",

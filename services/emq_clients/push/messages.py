@@ -113,6 +113,7 @@ class DeliveryFilter(Paging, total=False):
     event_type: str | None
     message: str | None
     status: int | None
+    key: str | None
     created_gte: datetime.datetime | None
     created_lt: datetime.datetime | None
 

@@ -237,18 +237,26 @@ async def deliveries(
     tenant: Tenant,
     state: Annotated[Shown | None, typer.Option(help="Only those in this state.")] = None,
     endpoint: Endpoint = "",
+    key: Annotated[str, typer.Option(help="Only those of messages with this key.")] = "",
+    message: Annotated[str, typer.Option(help="Only those of the message with this id.")] = "",
+    event_type: Annotated[
+        list[str] | None, typer.Option(help="Only those of this event type; order.* for all below. Repeat it for more.")
+    ] = None,
+    status: Annotated[int, typer.Option(help="Only those whose last answer had this HTTP status.")] = 0,
     limit: Limit = 50,
 ) -> None:
     """List the deliveries of a tenant, the latest first.
 
-    Example: emq push deliveries acme --state dead
+    Example: emq push deliveries acme --state dead --key customer-5
     """
     async with opened_service(session) as (_, service):
         from emq_push.service.reading import DeliveryFilter
         from emq_push.service.states import State
 
         await service.tenants.get(tenant)
-        wanted = DeliveryFilter(state=None if state is None else State(state), endpoint=endpoint)
+        shown_as = None if state is None else State(state)
+        types = tuple(event_type or ())
+        wanted = DeliveryFilter(shown_as, endpoint, types, message=message, status=status, key=key)
         page = await service.reading.deliveries(tenant, wanted, limit)
     rows, data = [], []
     for shown in page.rows:

@@ -49,6 +49,9 @@ class AuditFilter(NamedTuple):
 
 
 ALL = AuditFilter()
+MOST_VALUES = 50
+"""Most actors, or actions, that begin alike and are read each along the index. More of them are common: then their
+entries lie close together in the whole log."""
 
 
 class AuditLog(rows.Rows):
@@ -66,13 +69,33 @@ class AuditLog(rows.Rows):
         query = sa.select(table).where(self._mine, created >= wanted.since_us, created < wanted.until_us)
         if wanted.tenant is not None:
             query = query.where(table.c.tenant == wanted.tenant)
-        for column, begin in ((table.c.actor, wanted.actor), (table.c.action, wanted.action)):
-            if begin:
-                query = query.where(column.startswith(begin, autoescape=True))
         if wanted.target:
             query = query.where(table.c.target == wanted.target)
-        columns = [created, table.c.id]
-        return cursors.read(connection, query, columns, _entry, limit, cursor, newest_first=True)
+        begins = [(table.c.actor, wanted.actor), (table.c.action, wanted.action)]
+        for column, begin in begins:
+            if begin:
+                query = query.where(*_range(column, begin))
+        parts = [query]
+        for column, begin in begins:
+            if begin and not wanted.target and len(values := self._values(connection, column, begin)) <= MOST_VALUES:
+                parts = [query.where(column == value) for value in values]
+                break
+        return cursors.read(connection, parts, [created, table.c.id], _entry, limit, cursor, newest_first=True)
+
+    def _values(self, connection: sa.Connection, column: sa.Column[str], begin: str) -> list[str]:
+        """Return the values of a column that begin so, each by one look at its index; at most one too many."""
+        following = sa.select(sa.func.min(column)).where(self._mine, *_range(column, begin))
+        found: list[str] = []
+        value = connection.execute(following).scalar()
+        while value is not None and len(found) <= MOST_VALUES:
+            found.append(str(value))
+            value = connection.execute(following.where(column > value)).scalar()
+        return found
+
+
+def _range(column: sa.Column[str], begin: str) -> tuple[sa.ColumnElement[bool], ...]:
+    """Return the conditions for texts that begin so: the highest character of all is in no text of ours."""
+    return column >= begin, column < begin + chr(0x10FFFF)
 
 
 def _entry(row: sa.Row[tuple[object, ...]]) -> Entry:

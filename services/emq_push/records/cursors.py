@@ -74,7 +74,7 @@ def page(rows: Sequence[T], limit: int, place: Callable[[T], Place]) -> Page[T]:
 
 def read(
     connection: sa.Connection,
-    query: sa.Select[Any],
+    query: sa.Select[Any] | Sequence[sa.Select[Any]],
     columns: Sequence[sa.Column[Any]],
     made: Callable[[Any], T],
     limit: int,
@@ -86,6 +86,7 @@ def read(
     """Return a page of the rows of a query in the order of some of its columns.
 
     Args:
+        query: several queries of the same columns give one list, each along an index of its own.
         made: makes an entry of a row.
         newest_first: all columns descend.
         of: the list and its filters, for which alone its cursors are good; empty for cursors of any.
@@ -93,13 +94,19 @@ def read(
     Raises:
         InvalidCursor: the cursor is not one of this list.
     """
-    query = query.order_by(*(c.desc() if newest_first else c.asc() for c in columns)).limit(limit + 1)
+    parts = [query] if isinstance(query, sa.Select) else query
     if cursor:
         types = [c.type.python_type for c in columns]
         place = decode_marked(of, cursor, *types) if of else decode(cursor, *types)
-        query = query.where(sa.tuple_(*columns) < sa.tuple_(*place) if newest_first else after(columns, place))
+        beyond = sa.tuple_(*columns) < sa.tuple_(*place) if newest_first else after(columns, place)
+        parts = [part.where(beyond) for part in parts]
+    order = [c.desc() if newest_first else c.asc() for c in columns]
+    parts = [part.order_by(*order).limit(limit + 1) for part in parts]
+    rows = [row for part in parts for row in connection.execute(part)]
+    if len(parts) > 1:
+        rows.sort(key=lambda row: tuple(row._mapping[c] for c in columns), reverse=newest_first)
     marks = (mark(of),) if of else ()
-    found = page(connection.execute(query).all(), limit, lambda row: (*marks, *(row._mapping[c] for c in columns)))
+    found = page(rows[: limit + 1], limit, lambda row: (*marks, *(row._mapping[c] for c in columns)))
     return Page([made(row) for row in found.rows], found.next)
 
 

@@ -141,6 +141,33 @@ class Deliveries(rows.Rows):
         query = sa.select(*_COLUMNS).where(*where).order_by(_t.c.topic).limit(limit)
         return self._select(connection, query)
 
+    def of_key(
+        self,
+        connection: sa.Connection,
+        tenant: str,
+        key: str,
+        selection: Selection,
+        *,
+        after: Place | None = None,
+        limit: int = 100,
+    ) -> list[Delivery]:
+        """Return the next deliveries of the messages of a key, the latest message first, along the index of keys.
+
+        Args:
+            selection: of which the times alone count.
+            after: the place of the last delivery that the caller has; None to begin.
+        """
+        place = (_m.c.created_us, _m.c.message, _t.c.topic)
+        its = (self._of(_t, tenant), _t.c.message == _m.c.message)
+        where = [self._of(_m, tenant), _m.c.key == key]
+        where += [_m.c.created_us >= selection.since_us, _m.c.created_us < selection.until_us]
+        if after is not None:
+            there = [sa.literal(value) for value in (after.created_us, after.message, after.topic)]
+            where.append(sa.tuple_(*place[:2]) <= sa.tuple_(*there[:2]))  # where the index begins
+            where.append(sa.tuple_(*place) < sa.tuple_(*there))
+        query = sa.select(*_COLUMNS).select_from(sa.join(_m, _t, sa.and_(*its))).where(*where)
+        return self._select(connection, query.order_by(*(column.desc() for column in place)).limit(limit))
+
     def read(
         self,
         connection: sa.Connection,

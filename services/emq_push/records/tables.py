@@ -14,6 +14,9 @@ import sqlalchemy as sa
 
 metadata = sa.MetaData()
 
+# Texts that are found by how they begin: a range of an index, so every database must sort them as Python does.
+_Begun = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
 
 def _table(name: str, *columns: sa.schema.SchemaItem, rowid: bool = False) -> sa.Table:
     """Return a table whose rows belong to an environment.
@@ -58,7 +61,7 @@ messages = _table(
     sa.Index("emq_push_messages_expires", "environment", "expires_us"),
     sa.Index(
         "emq_push_messages_key",
-        *("environment", "tenant", "key"),
+        *("environment", "tenant", "key", "created_us", "message"),
         sqlite_where=sa.text("key IS NOT NULL"),
         postgresql_where=sa.text("key IS NOT NULL"),
     ),
@@ -164,9 +167,12 @@ audit_log = _table(
     sa.Column("created_us", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("tenant", sa.Text, nullable=False, comment="empty for changes of no tenant"),
-    sa.Column("actor", sa.Text, nullable=False, comment="id and name of the key"),
-    sa.Column("action", sa.Text, nullable=False, comment="such as endpoint.changed"),
+    sa.Column("actor", _Begun, nullable=False, comment="id and name of the key"),
+    sa.Column("action", _Begun, nullable=False, comment="such as endpoint.changed"),
     sa.Column("target", sa.Text, nullable=False),
     sa.Column("changes", sa.Text, nullable=False, comment="JSON, without secrets"),
     sa.Index("emq_push_audit_log_tenant", "environment", "tenant", "created_us", "id"),
+    sa.Index("emq_push_audit_log_actor", "environment", "actor", "created_us", "id"),
+    sa.Index("emq_push_audit_log_action", "environment", "action", "created_us", "id"),
+    sa.Index("emq_push_audit_log_target", "environment", "target", "created_us", "id"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
         since_us, until_us: accepted in [since_us, until_us), microseconds since the epoch.
         message: id of a message; empty for all.
         status: of the last answer; 0 for all.
+        key: of the message; empty for all.
     """
 
     state: State | None = None
@@ -50,6 +52,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
     until_us: int = 1 << 62
     message: str = ""
     status: int = 0
+    key: str = ""
 
     @property
     def selection(self) -> Selection:
@@ -126,7 +129,7 @@ class ReadingService:
     async def deliveries(
         self, tenant: str, wanted: DeliveryFilter, limit: int, cursor: str = ""
     ) -> Page[ShownDelivery]:
-        """Return deliveries, the newest first; those of one message by endpoint.
+        """Return deliveries, the newest first; those of one message by endpoint, also if a key is given with it.
 
         A page may hold fewer than `limit`, although more follow.
 
@@ -141,9 +144,9 @@ class ReadingService:
         looked = 0
         while len(found) < limit and looked < LOOKED_AT:
             chunk = min(CHUNK, limit + 1 if looked == 0 else CHUNK, LOOKED_AT - looked)
-            rows = await self._parts.read(
-                lambda c, after=place, n=chunk: self._rows.read(c, tenant, wanted.selection, after=after, limit=n)  # type: ignore[misc]
-            )
+            read = functools.partial(self._rows.of_key, key=wanted.key) if wanted.key else self._rows.read
+            which = functools.partial(read, tenant=tenant, selection=wanted.selection, after=place, limit=chunk)
+            rows = await self._parts.read(which)
             for shown in await self.shown(tenant, rows):
                 if len(found) == limit:
                     return Page(found, _cursor(of, place))

@@ -1,4 +1,4 @@
-"""The search among a tenant's deliveries: by message, endpoint, state, answer, event type and time."""
+"""The search among a tenant's deliveries: by message, key, endpoint, state, answer, event type and time."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def _fields(given: Mapping[str, str], endpoints: Mapping[str, str]) -> list[Fiel
     states = [("", "all"), *((state.value, state.value.replace("_", " ")) for state in State)]
     return [
         field("message", "Message id"),
+        field("key", "Key of the message"),
         Field("endpoint", "Endpoint", given.get("endpoint", ""), choices=[("", "all"), *endpoints.items()]),
         Field("state", "State", given.get("state", ""), choices=states),
         field("status", "Status of the last answer", "number"),
@@ -65,5 +66,6 @@ def _filter(given: Mapping[str, str]) -> DeliveryFilter:
         since_us=time_in(given.get("since", ""), 0),
         until_us=time_in(given.get("until", ""), 1 << 62),
         message=given.get("message", ""),
+        key=given.get("key", ""),
         status=int(number_in(status)) if status else 0,
     )

@@ -20,13 +20,18 @@ CREATE TABLE emq_push_audit_log (
     created_us BIGINT NOT NULL,
     id TEXT NOT NULL,
     tenant TEXT NOT NULL,
-    actor TEXT NOT NULL,
-    action TEXT NOT NULL,
+    actor TEXT NOT NULL,  -- SQLite
+    actor TEXT COLLATE "C" NOT NULL,  -- PostgreSQL
+    action TEXT NOT NULL,  -- SQLite
+    action TEXT COLLATE "C" NOT NULL,  -- PostgreSQL
     target TEXT NOT NULL,
     changes TEXT NOT NULL,
     PRIMARY KEY (environment, created_us, id)
 ) WITHOUT ROWID;  -- SQLite
 );  -- PostgreSQL
+CREATE INDEX emq_push_audit_log_action ON emq_push_audit_log (environment, action, created_us, id);
+CREATE INDEX emq_push_audit_log_actor ON emq_push_audit_log (environment, actor, created_us, id);
+CREATE INDEX emq_push_audit_log_target ON emq_push_audit_log (environment, target, created_us, id);
 CREATE INDEX emq_push_audit_log_tenant ON emq_push_audit_log (environment, tenant, created_us, id);
 
 CREATE TABLE emq_push_deliveries (
@@ -118,8 +123,8 @@ CREATE TABLE emq_push_messages (
 );
 CREATE INDEX emq_push_messages_created ON emq_push_messages (environment, tenant, created_us, message);
 CREATE INDEX emq_push_messages_expires ON emq_push_messages (environment, expires_us);
-CREATE INDEX emq_push_messages_key ON emq_push_messages (environment, tenant, "key") WHERE key IS NOT NULL;  -- SQLite
-CREATE INDEX emq_push_messages_key ON emq_push_messages (environment, tenant, key) WHERE key IS NOT NULL;  -- PostgreSQL
+CREATE INDEX emq_push_messages_key ON emq_push_messages (environment, tenant, "key", created_us, message) WHERE key IS NOT NULL;  -- SQLite
+CREATE INDEX emq_push_messages_key ON emq_push_messages (environment, tenant, key, created_us, message) WHERE key IS NOT NULL;  -- PostgreSQL
 
 CREATE TABLE emq_push_replays (
     environment TEXT NOT NULL,
