@@ -20,7 +20,7 @@ EXAMPLES = pathlib.Path(__file__).with_name("examples.json")
 _HEADERS = {
     "RateLimit-Policy": "how many requests the caller may send: `q` within `w` seconds",
     "RateLimit": "how many requests are left (`r`), and in how many seconds all of them are there again (`t`)",
-    "ETag": "the version, for `If-Match`",
+    "ETag": "the version, for `If-Match`; or of the content, for `If-None-Match`",
     "Retry-After": "seconds until a repeat may do",
     "Allow": "the methods of the path",
     "WWW-Authenticate": "the scheme of keys",
@@ -35,6 +35,15 @@ _KEY = {
     "schema": {"type": "string", "pattern": f"^{repeating.PATTERN}$", "maxLength": 255},
     "description": "a text of your own: for 24 hours, a repeat of the request with it gets the same answer, and "
     "changes nothing",
+}
+
+
+_KNOWN = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "maxLength": 1000},
+    "description": "the ETag of an answer that you have: 304 without a body if it is still the same",
 }
 
 
@@ -75,9 +84,13 @@ def complete(document: dict[str, Any]) -> None:
 def _complete(operation: Operation, examples: list[dict[str, Any]]) -> None:
     content = operation.content
     has_version = any(each["name"] == "If-Match" for each in content.get("parameters", ()))
+    if operation.method == "GET":
+        has_version = True
+        content["responses"]["304"] = {"description": "Not Modified"}
+        content.setdefault("parameters", []).append(dict(_KNOWN))
     for status, answer in content["responses"].items():
         names = [*_OF_ALL, *_OF_STATUS.get(status, ())]
-        if has_version and status in ("200", "201"):
+        if has_version and status in ("200", "201", "304"):
             names.append("ETag")
         answer["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     # Methods of generated clients take the parts of the path in this order.

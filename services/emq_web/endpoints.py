@@ -27,7 +27,7 @@ EndpointId = Annotated[str, fastapi.Path(max_length=128, description="the endpoi
 
 
 Settings = Annotated[dict[str, Any], models.body(EndpointFields, "EndpointBody")]
-Changes = Annotated[dict[str, Any], models.patch(EndpointFields, "EndpointChanges", whole=("auth",))]
+Changes = Annotated[dict[str, Any], models.patch(EndpointFields, "EndpointChanges")]
 
 models.answer(answers.Endpoint, "EndpointShown", without=("warnings", "secret"))
 CHANGED = models.answer(answers.Endpoint, "EndpointChanged")
@@ -137,9 +137,9 @@ async def get_endpoint(endpoint: EndpointId, of: access.Reader, response: fastap
 async def change_endpoint(at: At, body: Changes) -> answers.Endpoint:
     """Change settings by JSON Merge Patch: what the body leaves out stays, null gives the default again.
 
-    So `headers`, `batch` and `template` change the members that they name; null removes one. `auth`, which is never
-    shown, is replaced as a whole. Another `signature` makes a new secret. Deliveries are signed with both for a day,
-    also after a change to a `secret` of your own.
+    So `headers`, `batch`, `template` and `auth` change the members that they name; null removes one. Another type of
+    `auth` keeps nothing of the one before. Another `signature` makes a new secret. Deliveries are signed with both for
+    a day, also after a change to a `secret` of your own.
     """
     changes, fields = _split(body)
     return at.made(await at.endpoints.change(*at.place, changes, at.actor, fields, at.version))

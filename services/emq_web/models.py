@@ -86,7 +86,7 @@ def body(kind: Struct, name: str) -> Any:
     return fastapi.Depends(given)
 
 
-def patch(kind: Struct, name: str, *, whole: tuple[str, ...] = ()) -> Any:
+def patch(kind: Struct, name: str) -> Any:
     """Return the dependency that reads a JSON Merge Patch: the fields that the body has, by name.
 
     A field that is null has its default; the members of objects may be null.
@@ -94,7 +94,6 @@ def patch(kind: Struct, name: str, *, whole: tuple[str, ...] = ()) -> Any:
     Args:
         kind: has the fields that the body may have.
         name: in the OpenAPI document.
-        whole: fields whose objects replace the former ones, rather than change their members.
     """
     defaults = {each.name: _plain(each) for each in msgspec.structs.fields(kind) if not each.required}
 
@@ -103,7 +102,7 @@ def patch(kind: Struct, name: str, *, whole: tuple[str, ...] = ()) -> Any:
         nulls = [name for name, value in found.items() if value is None and defaults[name] != {}]
         return found | {name: defaults[name] for name in nulls}
 
-    given.__annotations__["body"] = _patched(kind, name, whole)
+    given.__annotations__["body"] = _patched(kind, name)
     return fastapi.Depends(given)
 
 
@@ -116,10 +115,10 @@ def _made(kind: Any, name: str, base: Model, without: tuple[str, ...] = ()) -> M
     return _named(kind, name, base, fields)
 
 
-def _patched(kind: Any, name: str, whole: tuple[str, ...] = ()) -> Model:
+def _patched(kind: Any, name: str) -> Model:
     fields = {}
     for each in msgspec.structs.fields(kind):
-        type_ = _modelled(each.type, forms.Body) if each.name in whole else _members(each.type)
+        type_ = _members(each.type)
         fields[each.name] = (type_ if each.required else type_ | None, None)
     return _named(kind, name, _Changes, fields)
 

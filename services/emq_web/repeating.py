@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import fastapi
 import msgspec
@@ -24,6 +22,7 @@ from emq_push.secrets import KEY_BYTES, Secrets
 from emq_push.service.repeats import Place
 from emq_web.access import bearer_of, caller_of, service_of
 from emq_web.problems import Problem, of_error
+from emq_web.versions import Handler, conditional
 
 METHODS = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 HEADER = "Idempotency-Key"
@@ -32,8 +31,6 @@ _KEY = re.compile(PATTERN)
 _KEPT_HEADERS = ("content-type", "etag")
 _UNSETTLED = frozenset(("internal_error", "not_sent"))
 """Codes of problems after which something may have been done, besides errors that say so themselves."""
-
-Handler = Callable[[fastapi.Request], Coroutine[Any, Any, Response]]
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -63,10 +60,10 @@ class RepeatableRoute(APIRoute):
     """Carries out a request with an `Idempotency-Key` once, and answers its repeats as it was answered."""
 
     def get_route_handler(self) -> Handler:
-        """Return the handler of FastAPI, with repeats taken out."""
+        """Return the handler of FastAPI, with repeats taken out; that of GET with ETags."""
         handle = super().get_route_handler()
         if METHODS.isdisjoint(self.methods or ()):
-            return handle
+            return conditional(handle)
 
         async def once(request: fastapi.Request) -> Response:
             key = key_of(request.headers.get(HEADER, ""))

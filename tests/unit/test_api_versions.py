@@ -142,3 +142,31 @@ async def test_only_a_time_by_rfc_3339_is_a_time(api: Api, moment: Any) -> None:
 async def test_a_time_by_rfc_3339_is_taken(api: Api, moment: str) -> None:
     assert await api("POST", f"{TENANT}/dead-letters:purge", {"died_gte": moment}) == {"purged": 0, "more": False}
     await api("GET", f"{TENANT}/messages", params={"created[gte]": moment})
+
+
+async def seen(api: Api, path: str, etag: str) -> tuple[int, bytes, str]:
+    """Read what somebody has read before; return status, body and ETag."""
+    response = await api.raw("GET", path, headers={"If-None-Match": etag})
+    return response.status_code, response.content, response.headers["etag"]
+
+
+async def test_an_answer_that_the_reader_has_comes_without_a_body_until_it_changes(api: Api) -> None:
+    made = await endpoint_of(api)
+    receipt = await api("POST", f"{TENANT}/messages", {"event_type": "a", "payload": {}})
+    replay = await api("POST", f"{TENANT}/replays", {"filter": {"states": ["dead"]}, "rate_per_s": 1})
+    delivery = f"{TENANT}/deliveries/{receipt['deliveries'][0]}"
+    paths = [delivery, f"{TENANT}/deliveries", f"{TENANT}/replays/{replay['id']}", f"{TENANT}/replays", "/v1/keys"]
+    tags = {path: await etag_of(api, path) for path in paths}
+    assert len(set(tags.values())) == len(paths)
+    for path, etag in tags.items():
+        for given in (etag, f'"other", W/{etag}'):
+            assert await seen(api, path, given) == (304, b"", etag), path
+        assert (await seen(api, path, '"other"'))[0] == 200
+    await api("POST", f"{delivery}:cancel")
+    await api("POST", f"{TENANT}/replays/{replay['id']}:cancel")
+    await api("POST", "/v1/keys", {"role": "admin"})
+    for path, etag in tags.items():
+        status, _, new = await seen(api, path, etag)
+        assert (status, new != etag) == (200, True), path
+    versioned = f"{TENANT}/endpoints/{made['id']}"
+    assert (await seen(api, versioned, await etag_of(api, versioned)))[0] == 200, "hosts change parts of it"

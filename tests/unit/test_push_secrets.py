@@ -9,6 +9,7 @@ import sqlite3
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from emq import App
@@ -267,4 +268,4 @@ def test_no_repr_shows_a_secret() -> None:
     assert "backoff_s=(1.0,)" in repr(topic)
     for auth in (Auth("bearer", token="hunter44"), Auth("oauth2", client_id="me", client_secret="hunter44")):
         assert "hunter44" not in repr(auth)
-        assert "hunter44" not in repr(TopicFields({"a": "hunter44"}, auth))
+        assert "hunter44" not in repr(TopicFields({"a": "hunter44"}, msgspec.to_builtins(auth)))

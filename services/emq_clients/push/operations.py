@@ -143,8 +143,9 @@ def create_endpoint(
 def change_endpoint(tenant: str, endpoint: str, **settings: Any) -> Request[answers.Endpoint]:
     """Change the given fields of an endpoint by JSON Merge Patch; None gives a field its default.
 
-    So None sets `qps` and `ttl_s` to no limit, and ends `batch` and `template`. `headers`, `batch` and `template`
-    change the members that they name; None as the value of one removes it.
+    So None sets `qps` and `ttl_s` to no limit, and ends `batch` and `template`. `headers`, `batch`, `template`
+    and `auth` change the members that they name; None as the value of one removes it. Another type of `auth` keeps
+    nothing of the one before.
 
     Another `signature` makes a new secret or key, which the answer has.
     """

@@ -76,6 +76,7 @@ def first(
     Raises:
         Invalid: a secret, a header or the authentication is wrong.
     """
+    fields = fields.resolved(made.auth, {}, secrets)
     signed = signing.first(fields.secret, fields.signature or "hmac", start.former)
     made = fields.named(msgspec.structs.replace(made, old_secret_until_us=start.former_until_us))
     held = {**pause_of(is_paused=is_paused), DISABLED: start.disabled}

@@ -17,7 +17,7 @@ from emq_push.records.cursors import Page
 from emq_push.records.deliveries import CANCELLED, Deliveries
 from emq_push.records.endpoints import Endpoint, Endpoints, EndpointSettings, topic_of
 from emq_push.records.tenants import Tenant, Tenants
-from emq_push.service import endpoint_topics, matching, signing, tenancy
+from emq_push.service import endpoint_topics, matching, signing, tenancy, topic_fields
 from emq_push.service.endpoint_edits import NEW, NOT_GIVEN, Edit, Made, Start, check_room
 from emq_push.service.parts import Parts
 from emq_push.service.reach import Reach
@@ -307,10 +307,11 @@ class EndpointService:
             after, signed = edit.row(before), edit.sign(self._secrets(topic))
             if signed.old_until_us is not None:
                 after = msgspec.structs.replace(after, old_secret_until_us=signed.old_until_us)
-            there = topic.options.attributes
-            attributes = endpoint_topics.attributes(after, signed.secrets, edit.fields, there, self._parts.secrets)
+            there, secrets = topic.options.attributes, self._parts.secrets
+            fields = edit.fields.resolved(topic_fields.auth_in(there, before.auth), there, secrets)
+            attributes = endpoint_topics.attributes(after, signed.secrets, fields, there, secrets)
             same_url = after.settings.url == before.settings.url
-            warnings = await self._checked(after, attributes, edit.fields, reach=not same_url)
+            warnings = await self._checked(after, attributes, fields, reach=not same_url)
             options = endpoint_topics.options(after, attributes)
             qps = endpoint_topics.qps_of(after.settings, owner, attributes)
             saved = after

@@ -15,7 +15,7 @@ from emq_push.endpoint_values import HEADER_PREFIX, MAX_HEADER_LENGTH, MAX_URL_L
 from emq_push.merging import merged
 from emq_push.records.endpoints import END, Endpoint, EndpointSettings
 from emq_push.secrets import PREFIX, Secrets, is_encrypted
-from emq_push.service.refusals import Invalid
+from emq_push.service.refusals import Invalid, converted
 from emq_push.signature import Kind
 from emq_push.styles import MAX_LENGTH, SIGNING, STANDARD
 from emq_push.template import TEMPLATE
@@ -127,7 +127,7 @@ class TopicFields(msgspec.Struct, frozen=True):
     Attributes:
         headers: values by name, without the one that authenticates; None as a value removes the header. Other headers
             stay. None for no headers at all; `UNSET` if not given.
-        auth: None if not given.
+        auth: members of `Auth`; those that are left out stay if the type does (`resolved`). None if not given.
         batch: fields of `Batch`, of which those that are left out stay; None for a request of its own for each message;
             `UNSET` if not given.
         signature: the kind of signatures; None if not given.
@@ -138,7 +138,7 @@ class TopicFields(msgspec.Struct, frozen=True):
     """
 
     headers: Mapping[str, str | None] | UnsetType | None = UNSET
-    auth: Auth | None = None
+    auth: Mapping[str, Any] | None = None
     batch: Mapping[str, Any] | UnsetType | None = UNSET
     signature: Kind | None = None
     secret: Secret = ""
@@ -152,7 +152,7 @@ class TopicFields(msgspec.Struct, frozen=True):
         """Return the given fields as the audit log has them: names and kinds, and no secret."""
         found: dict[str, Any] = {} if self.headers is UNSET else {"header_names": list(self.headers or ())}
         if self.auth is not None:
-            found["auth"] = self.auth.type
+            found["auth"] = self.auth.get("type", "changed")
         if self.batch is not UNSET:
             found["batch"] = self.batch
         if self.template is not UNSET:
@@ -165,13 +165,25 @@ class TopicFields(msgspec.Struct, frozen=True):
             found["signing"] = self.signing
         return found
 
+    def resolved(self, kind: str, before: Mapping[str, str], secrets: Secrets) -> TopicFields:
+        """Return these fields with all members of `auth`, if it is given.
+
+        Args:
+            kind: the type of authentication that the topic has now.
+            before: the attributes that the topic has now.
+        """
+        if self.auth is None:
+            return self
+        kept = _auth_there(kind, before, secrets) if self.auth.get("type", kind) == kind else {}
+        return msgspec.structs.replace(self, auth=merged({**kept, "type": kind}, self.auth))
+
     def named(self, endpoint: Endpoint) -> Endpoint:
         """Return the row of an endpoint with the headers' names and the kind of authentication, if they are given."""
         if self.headers is not UNSET:
             names = dict.fromkeys(endpoint.header_names, "")
             endpoint = msgspec.structs.replace(endpoint, header_names=tuple(self._with_headers(names)))
         if self.auth is not None:
-            endpoint = msgspec.structs.replace(endpoint, auth=self.auth.type)
+            endpoint = msgspec.structs.replace(endpoint, auth=self.auth.get("type", endpoint.auth))
         return endpoint
 
     def attributes(self, before: Mapping[str, str], secrets: Secrets) -> dict[str, str]:
@@ -179,6 +191,8 @@ class TopicFields(msgspec.Struct, frozen=True):
 
         Args:
             before: the attributes that the topic has now.
+
+        `auth` must have all its members (`resolved`).
 
         Raises:
             Invalid: the authentication is wrong, or a secret looks encrypted.
@@ -203,7 +217,7 @@ class TopicFields(msgspec.Struct, frozen=True):
                 raise Invalid("invalid_request", f"{text}; remove one: null as its value", "/headers")
             found |= {HEADER_PREFIX + name: value for name, value in headers.items()}
         if self.auth is not None:
-            found |= self.auth.attributes(secrets)
+            found |= converted(self.auth, Auth).attributes(secrets)
         if self.batch is not UNSET:
             batch = batch_in(found)
             for name in delivered.BATCH:
@@ -252,6 +266,24 @@ def _drop_auth(attributes: dict[str, str]) -> None:
     attributes.pop(HEADER_PREFIX + attributes.pop(AUTH, ""), None)
     for name in (delivered.BASIC, *delivered.OAUTH2):
         attributes.pop(name, None)
+
+
+def _auth_there(kind: str, attributes: Mapping[str, str], secrets: Secrets) -> dict[str, str]:
+    """Return the members of an authentication that the topic has; none if this process cannot read them."""
+    try:
+        if kind == "oauth2":
+            url, client_id, secret, scope = (attributes.get(name, "") for name in delivered.OAUTH2)
+            secret = secrets.decrypt(secret)
+            return {"token_url": url, "client_id": client_id, "client_secret": secret, "scope": scope}
+        name = attributes.get(AUTH, "")
+        value = secrets.decrypt(attributes.get(HEADER_PREFIX + name, ""))
+        if kind == "basic":
+            pair = value and base64.b64decode(value.partition(" ")[2]).decode()
+            username, _, password = (pair or secrets.decrypt(attributes.get(delivered.BASIC, ""))).partition(":")
+            return {"username": username, "password": password}
+    except ValueError:
+        return {}
+    return {"bearer": {"token": value.partition(" ")[2]}, "header": {"name": name, "value": value}}.get(kind, {})
 
 
 def _of_batch(batch: Batch) -> dict[str, str]:
