@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiohttp import web
+from msgspec import Raw
 from standardwebhooks import Webhook
 
 from emq import App
 from emq.runtime import settings
 from emq.runtime.settings import Address
 from emq_push.cli.pushing import with_push
+from emq_push.service.incoming import Incoming
 from emq_push.service.service import PushService
 from emq_web import serving
 from support import waiting
@@ -83,6 +85,15 @@ async def test_a_tenant_adds_an_endpoint_sees_why_it_fails_and_mends_it(board: B
     await until(page, "#deliveries-table", "order.paid")
     assert await page.locator("#deliveries-table tbody tr").count() == 1
     await shoot(page, "portal-find")
+    await page.get_by_label("Status of the last answer").fill("")
+    await board.service.publishing.publish(
+        "acme", [Incoming("order.kept", Raw(b"{}"), key="customer-5")], is_single=True
+    )
+    await page.get_by_label("Event types").fill("")
+    await page.get_by_label("Key of the message").fill("customer-5")
+    await page.get_by_role("button", name="Find").click()
+    await until(page, "#deliveries-table", "order.kept")
+    assert await page.locator("#deliveries-table tbody tr").count() == 1
     await page.get_by_label("Status of the last answer").fill("404")
     await page.get_by_role("button", name="Find").click()
     await until(page, "main", "No delivery")
@@ -323,6 +334,7 @@ async def test_others_change_nothing(board: Board, receiver: HttpReceiver, role:
 
 FINDS = {
     "message": ("msg_nobody", "No delivery"),
+    "key": ("customer-0", "No delivery"),
     "status": ("7", "A status is a number from 100 to 599, not '7'"),
     "state": ("asleep", "'asleep' is not a state"),
     "since": ("yesterday", "'yesterday' is not a time"),

@@ -66,6 +66,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
             (self.state is None or shown.state is self.state)
             and deliveries.fits(d.event_type, self.event_types)
             and (not self.endpoint or d.endpoint == self.endpoint)
+            and self.message in ("", d.message)
             and self.status in (0, d.status)
             and self.since_us <= d.created_us < self.until_us
         )
@@ -129,7 +130,7 @@ class ReadingService:
     async def deliveries(
         self, tenant: str, wanted: DeliveryFilter, limit: int, cursor: str = ""
     ) -> Page[ShownDelivery]:
-        """Return deliveries, the newest first; those of one message by endpoint, also if a key is given with it.
+        """Return deliveries, the newest first; those of one message by endpoint.
 
         A page may hold fewer than `limit`, although more follow.
 
@@ -138,7 +139,7 @@ class ReadingService:
         """
         of = f"deliveries {tenant} {msgspec.json.encode(wanted).decode()}"
         place = _place(of, cursor)
-        if wanted.message:
+        if wanted.message and not wanted.key:
             return await self._of_message(tenant, wanted, of, place, limit)
         found: list[ShownDelivery] = []
         looked = 0
