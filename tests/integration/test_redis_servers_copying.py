@@ -27,10 +27,10 @@ async def test_a_move_notices_that_a_server_was_restarted_from_an_older_copy(
     with start_listed(appendonly=True) as listed:
         copy, done = moving._Move._copy, False
 
-        async def copy_and_restart(move: moving._Move) -> Sequence[bytes]:
+        async def copy_and_restart(move: moving._Move) -> None:
             nonlocal done
-            keys = await copy(move)
-            if keys and not done:
+            await copy(move)
+            if move._copied and not done:
                 done = True
                 address = move._source if restarted == "source" else move._target
                 [node] = [node for node in listed.nodes if node.address == address]
@@ -40,8 +40,7 @@ async def test_a_move_notices_that_a_server_was_restarted_from_an_older_copy(
                     node.ask("HSET", SERVERS, move._number, address, f"{move._number}:version", move._known.version)
                     assert -1 not in await put_all(store, b"b")
                 else:  # it has lost the copies
-                    node.ask("UNLINK", *keys)
-            return keys
+                    node.ask("UNLINK", *move._copied)
 
         monkeypatch.setattr(moving._Move, "_copy", copy_and_restart)
         async with opened(listed.url) as store:

@@ -153,6 +153,7 @@ class _Redirected:
 
     async def _pause(self, exc: redis.exceptions.ResponseError) -> None:
         if self._topology.refused_for_s(self._hash_slot) >= REDIRECTED_S:
+            self._topology.suspect()
             raise errors.StoreUnavailable(
                 f"{self._url} refused a call to hash slot {self._hash_slot} for {REDIRECTED_S:g} s: {exc}; "
                 "is the cluster well, and was a move of the hash slot left unfinished?"

@@ -7,6 +7,8 @@ shards' hash slots are spread evenly.
     emq:servers                hash    range of hash slots -> address of the server of a list that serves it, and
                                        "<range>:version" -> how often that changed; see `server_list`. Also the name
                                        of the list, and the number of shards
+    emq:servers:uncopied:<range> zset  keys of a range that leaves the server, which are to be copied, all of score 1,
+                                       and an empty one of score 0; the key expires
     {emq:<environment>}:shards string number of shards, which never changes
     <tag>:head                 hash    queue -> "<offset of its list's first element> <incarnation>"; the offset is 1
                                        where the field is missing
@@ -77,6 +79,12 @@ LIST_RANGES = 64
 
 SERVERS = "emq:servers"
 """The key in which each server of a list keeps its record of all of them."""
+
+
+def uncopied(number: int) -> str:
+    """Return the key that holds the keys of a range that are to be copied to its next server."""
+    return f"{SERVERS}:uncopied:{number}"
+
 
 EVERYBODY = "everybody"
 """Stands for all instances in the name of a channel."""

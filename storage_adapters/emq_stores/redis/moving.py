@@ -2,15 +2,23 @@
 
 A range moves as a whole. Each step is safe to lose: whoever begins again finds out how far the last one came.
 
-1. Freeze: all servers note, under the next version, that the range moves. From then on its server refuses the range,
-   and calls to it wait. No earlier move of this range can end any more, since its version is not the newest.
-2. Copy: write all keys to the target, and wait until its disk and its replica have them, if it has these.
-3. Hand over: all servers note that the target has the range, the target first. Callers follow.
-4. Delete the keys at the former server.
+1. Leave: all servers note, under the next version, that the range leaves its server (the source). The source goes on
+   to serve the range, and notes the keys that calls may change. If it is restarted, it refuses the range: it may have
+   lost the steps that follow. Therefore its disk has this step before the next one.
+2. Copy: write all keys to the target. Then copy the keys that calls may have changed meanwhile, again and again, until
+   that takes no time.
+3. Freeze: the source refuses the range, and calls wait. Copy the rest of the keys, and wait until the disk and the
+   replica of the target have all of them, if it has these.
+4. Hand over: the target notes that it has the range, then the source and all other servers. Callers follow.
+5. Delete the keys at the former server.
 
-If a step before the third fails, the range stays with its server. If the process dies, the range stays frozen until the
-next move. Copies that an interrupted move leaves are deleted before the next one; each move changes the version, so a
-move that begins in between is noticed.
+The source takes step 3, and the target step 4, only if the server has not been restarted since step 1, and nobody else
+has changed its record. The script that notes the step compares both (lua/note_step.lua).
+
+If a step before the fourth fails, the range stays with its server. If the process dies, the range may stay frozen;
+processes that need it give it back to its server (`ServerList.lift`), and so does the next move. Copies that an
+interrupted move leaves are deleted before the next one. Each move changes the version, so a move that begins in between
+is noticed.
 """
 
 from __future__ import annotations
@@ -18,17 +26,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from redis.crc import key_slot
 
 from emq.runtime import errors
 from emq_stores.redis.confirmation import Confirm
-from emq_stores.redis.keys import LIST_RANGES, SERVERS
+from emq_stores.redis.keys import LIST_RANGES, SERVERS, uncopied
 from emq_stores.redis.scripts import script
 from emq_stores.redis.server import SCAN_KEYS
-from emq_stores.redis.server_list import Entry, Record, ServerList, entry, range_of
+from emq_stores.redis.server_list import Entry, Record, ServerList, changed, entry, range_of
 from emq_stores.redis.store import Location, RedisStore
 from emq_stores.redis.wakeups import WakeUps
 
@@ -37,6 +46,15 @@ COPIED_KEYS = 100
 
 COPIED_BYTES = 8 << 20
 """Bytes after which a call copies no further key; a single key may have more."""
+
+ROUND_S = 0.2
+"""The range is frozen once copying what had changed took less than this many seconds: the rest takes no longer."""
+
+ROUNDS = 30
+"""Most rounds of copying. If all keys of a range change all the time, it is frozen then, as long as a round takes."""
+
+LEASE_S = 120
+"""Seconds for which the source notes keys of a move of which it hears nothing."""
 
 COPY_S = 60.0
 """Seconds added to the deadline of a call that copies keys: a key may have hundreds of megabytes."""
@@ -74,19 +92,13 @@ class ListedStore(RedisStore):
             ChangedMeanwhile: somebody else moves ranges at the same time. Let them end, and begin again.
             InvalidSettings: two servers of the URL are the same.
             OutcomeUnknown, StoreFull, StoreUnavailable: a server does not answer or has no room; the range that was on
-                its way may be frozen. Mend the server, and begin again.
+                its way may be frozen for some seconds. Mend the server, and begin again.
         """
         servers = self._servers
         await servers.refresh()
         addresses = sorted({*servers.seeds, *servers.masters()})
         records = await servers.records()
         await servers.check_new([a for a in addresses if not records.get(a)], addresses)  # raises if a server is down
-        doubtful = {  # two moves ended at once, and the handover is newer
-            field: entry(known.version + 1, known.value)
-            for field, known in servers.entries.items()
-            if known.is_settled and any(record.get(field, known) != known for record in records.values())
-        }
-        servers.entries = {**servers.entries, **doubtful}
         for address in addresses:
             await servers.note(address, servers.entries)
         for address in addresses:
@@ -95,10 +107,11 @@ class ListedStore(RedisStore):
                     await _unlink(servers, address, number, known.value, keys)
         for number, target in enumerate(planned(servers.entries, servers.seeds)):
             known = servers.entries[str(number)]
+            if not known.is_settled:
+                known = await servers.lift(number, known)
             if known.value != target:
                 await _Move(servers, addresses, number, known, target).carry_out()
-                if known.address != target:
-                    yield Moved(number, known.address, target)
+                yield Moved(number, known.value, target)
         await servers.refresh()
 
 
@@ -122,74 +135,127 @@ class _Move:
 
     Args:
         addresses: all servers of the list, and those that join it.
-        known: the newest entry of the range; its server is the source.
+        known: the newest entry of the range, which is settled; its server is the source.
     """
 
     def __init__(self, servers: ServerList, addresses: Sequence[str], number: int, known: Entry, target: str) -> None:
         self._servers = servers
         self._number = number
-        self._source, self._target = known.address, target
+        self._source, self._target = known.value, target
         self._known = known
-        self._others = [a for a in addresses if a not in (self._source, target)]
-        self._moving = f"{self._source} {secrets.token_hex(8)}"
+        self._others = [a for a in addresses if a not in (known.value, target)]
+        self._frozen = f"{known.value} {secrets.token_hex(8)} {target}"
+        self._leaving = ""
+        self._runs: dict[str, str] = {}
+        self._copied: set[bytes] = set()
 
     async def carry_out(self) -> None:
         source, target, version = self._source, self._target, self._known.version
-        may_return = False
-        lives = await self._lives()
+        self._runs = {address: await self._servers.run_of(address) for address in (source, target)}
+        self._leaving = f"{self._frozen} {self._runs[source]}"
+        await self._leave()
         try:
-            await self._agree(version + 1, self._moving, [source])
-            may_return = self._known.is_settled
-            await self._agree(version + 1, self._moving, [target, *self._others])
-            may_return = True
-            keys = [] if source == target else await self._copy()
-            await self._agree(version + 1, self._moving, [source])
-            if lives != await self._lives():  # one may have forgotten that the range is frozen, or keys that it got
-                raise errors.ChangedMeanwhile(f"{source} or {target} was restarted during a move; begin again")
+            await self._agree(version + 1, self._leaving, [target, *self._others])
+            await self._copy()
+            for address in (source, target):
+                await self._note(version + 2, self._frozen, address, self._leaving)
+            await self._copy_round(self._frozen)
+            await self._confirm_copies()
+            await self._note(version + 2, self._frozen, source, self._frozen)
         except BaseException:
-            if may_return:
-                with contextlib.suppress(errors.EMQError):
-                    await asyncio.shield(self._note(version + 2, source, source))
+            await self._give_back()
             raise
-        await self._agree(version + 2, target, dict.fromkeys([target, source, *self._others]))
-        if keys:
-            await _unlink(self._servers, source, self._number, target, keys)
+        try:
+            await self._note(version + 3, target, target, self._frozen)
+        except errors.ChangedMeanwhile:  # after another error, the target may have the range
+            await self._give_back()
+            raise
+        await self._agree(version + 3, target, [source, *self._others])
+        keys = [*self._copied, uncopied(self._number).encode()]
+        await _unlink(self._servers, source, self._number, target, keys)
 
-    async def _lives(self) -> Sequence[object]:
-        """Return what changes when the source or the target is restarted."""
-        return [(await self._servers.ask(a, "INFO", "server"))["run_id"] for a in (self._source, self._target)]
+    async def _give_back(self) -> None:
+        with contextlib.suppress(errors.EMQError):
+            await asyncio.shield(self._note(self._known.version + 3, self._source, self._source))
 
-    async def _copy(self) -> Sequence[bytes]:
-        servers, stamp = self._servers, (self._number, self._moving)
-        keys, copied = (await _keys(servers, self._source)).get(self._number, []), 0
-        while copied < len(keys):
-            some = keys[copied : copied + COPIED_KEYS]
-            dumps = await _run(servers, self._source, "dump", some, [COPIED_BYTES], stamp)
+    async def _leave(self) -> None:
+        confirm = Confirm.NOTHING
+        if (await self._servers.ask(self._source, "INFO", "persistence")).get("aof_enabled"):
+            confirm = Confirm.FSYNCED
+        with contextlib.suppress(errors.OutcomeUnknown):  # with appendfsync no; the next step finds out if it was lost
+            await self._note(self._known.version + 1, self._leaving, self._source, self._source, confirm)
+
+    async def _copy(self) -> None:
+        """Copy all keys, while the source serves them, until copying what has changed takes no time."""
+        servers, stamp = self._servers, (self._number, self._source)
+        keys = (await _keys(servers, self._source)).get(self._number, [])
+        for start in range(0, len(keys), SCAN_KEYS):
+            await _run(servers, self._source, "touch", keys[start : start + SCAN_KEYS], [], stamp)
+        left = len(keys)
+        for _ in range(ROUNDS):
+            began = time.monotonic()
+            left = await self._copy_round(self._leaving, left)
+            if time.monotonic() - began < ROUND_S:
+                break
+
+    async def _copy_round(self, value: str, count: int | None = None) -> int:
+        """Copy as many keys as `count`, by default all that are to be copied; return how many are left.
+
+        Args:
+            value: the entry of the range that source and target must have.
+        """
+        servers, copied = self._servers, 0
+        while True:
+            limits = [COPIED_KEYS, COPIED_BYTES, LEASE_S * 1000]
+            taken = await _run(
+                servers, self._source, "dump", [uncopied(self._number).encode()], limits, (self._number, value)
+            )
+            if taken is None:
+                raise changed(self._number)
+            left, dumps = taken
+            if dumps:
+                keys = [key for key, _, _ in dumps]
+                args = [word for _, *rest in dumps for word in rest]
+                await _run(servers, self._target, "restore", keys, args, (self._number, value))
+                self._copied.update(keys)
             copied += len(dumps)
-            there = {key: dump for key, dump in zip(some, dumps, strict=False) if dump[1] is not None}
-            args = [word for dump in there.values() for word in dump]
-            for confirm in [Confirm.NOTHING] if copied < len(keys) else await self._confirms():
-                await _run(servers, self._target, "restore", list(there), args, stamp, confirm)
-        return keys
+            if not left or (count is not None and copied >= count):
+                return int(left)
 
-    async def _confirms(self) -> Sequence[Confirm]:
-        """Return the confirmations that the target can give: messages may have been published as durable as that."""
+    async def _confirm_copies(self) -> None:
+        """Wait until disk and replica of the target, if it has these, have a write that comes after all copies."""
         info = await self._servers.ask(self._target, "INFO")
         wanted = [Confirm.FSYNCED] if info.get("aof_enabled") else []
-        return wanted + [Confirm.REPLICATED] * bool(info.get("connected_slaves")) or [Confirm.NOTHING]
+        for confirm in wanted + [Confirm.REPLICATED] * bool(info.get("connected_slaves")):
+            await self._note(self._known.version + 2, self._frozen, self._target, self._frozen, confirm)
 
-    async def _agree(self, version: int, value: str, addresses: Sequence[str] | Mapping[str, None]) -> None:
+    async def _agree(self, version: int, value: str, addresses: Iterable[str]) -> None:
         """Let servers note the entry, one after the other."""
         for address in addresses:
-            noted = await self._note(version, value, address)
-            if noted != value:
-                raise errors.ChangedMeanwhile(
-                    f"somebody else moves range {self._number} of the store, too; wait for that, and begin again"
-                )
+            await self._note(version, value, address)
 
-    async def _note(self, version: int, value: str, address: str) -> str:
-        [noted] = await self._servers.note(address, {str(self._number): entry(version, value)})
-        return noted
+    async def _note(
+        self, version: int, value: str, address: str, before: str = "", confirm: Confirm = Confirm.NOTHING
+    ) -> None:
+        """Let a server note the entry.
+
+        Args:
+            before: the entry that it must have, in the run in which the move met it, if it does not have the new one;
+                "" for any older one.
+        """
+        number, servers = self._number, self._servers
+        if not before:
+            if await servers.note(address, {str(number): entry(version, value)}) != [value]:
+                raise changed(number)
+            return
+        lease_ms = LEASE_S * 1000 if value == self._leaving else 0
+        args = [number, self._runs[address], before, version, value, lease_ms]
+        text = script("note_step").text
+        noted = await servers.ask(address, "EVAL", text, 2, SERVERS, uncopied(number), *args, confirm=confirm)
+        if noted == -1:
+            raise errors.ChangedMeanwhile(f"{address} was restarted during a move; begin again")
+        if noted != 1:
+            raise changed(number)
 
 
 async def _keys(servers: ServerList, address: str) -> dict[int, list[bytes]]:
@@ -199,7 +265,7 @@ async def _keys(servers: ServerList, address: str) -> dict[int, list[bytes]]:
     while True:
         cursor, keys = await servers.ask(address, "SCAN", cursor, "COUNT", SCAN_KEYS)
         for key in keys:
-            if key != SERVERS.encode():
+            if not key.startswith(SERVERS.encode()):
                 found.setdefault(range_of(key_slot(key)), {})[key] = None
         if not int(cursor):
             return {number: list(keys) for number, keys in found.items()}

@@ -40,7 +40,10 @@ def script(name: str, allow_oom: bool = False, sharded: bool = False, listed: bo
     if sharded and not name.startswith("slot_"):
         text = text.replace("redis.call('PUBLISH'", "redis.call('SPUBLISH'")
     if listed:
-        text = text.replace("\n", f"\n{_read('listed')}", 1)
+        check = _read("listed")
+        if "no-writes" in text.partition("\n")[0]:
+            check = check.replace("only_reads = false", "only_reads = true", 1)
+        text = text.replace("\n", f"\n{check}", 1)
     return Script(hashlib.sha1(text.encode()).hexdigest(), text)
 
 

@@ -6,20 +6,23 @@ and the server refuses it (lua/listed.lua) if by its own record another server h
 a cluster's nodes, so `ClusterServer` deals with them:
 
     MOVED        the range is at another server, which the refusal names
-    TRYAGAIN     the range is *frozen*: it moves to another server just now
+    TRYAGAIN     the range is *frozen*: it moves to another server just now, or the server was restarted as it left
     CLUSTERDOWN  the server has lost its record
 
 So it never matters whose idea of the list is old. Each entry of a record has a version. Of two records, the entry with
 the higher version is right; whoever reads the records writes it into the others.
 
 The first process that opens the store *founds* the list: it deals out the ranges evenly to the servers of its URL.
-After that, the URL only says where to find a record. `emq_stores.redis.moving` moves ranges to other servers.
+After that, the URL only says where to find a record. `emq_stores.redis.moving` moves ranges to other servers. If a
+move ends halfway, the processes that meet the frozen range give it back to its server (`_lift_old`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -34,6 +37,9 @@ from emq_stores.redis.topology import Topology
 
 SLOTS_IN_RANGE = HASH_SLOTS // LIST_RANGES
 
+LIFT_S = 10.0
+"""Seconds for which a process sees a range frozen by the same move, and then gives it back to its server."""
+
 _LIST = "list"
 """The field of a record that names the list, so that servers of two lists are not taken for one."""
 
@@ -42,10 +48,13 @@ _SHARDS = "shards of "
 
 
 class Entry(NamedTuple):
-    """An entry of a record. Of two entries with the same version, the one of a range that is not frozen is right.
+    """An entry of a record. Of two entries with the same version, the settled one is right.
 
     Attributes:
-        value: address of the server that has the range; if the range is frozen, also a space and the name of the move.
+        is_settled: False if the range is on its way to another server.
+        value: address of the server that has the range. If the range is on its way, also the name of the move, and the
+            address of the next server. If the range is not frozen yet, also the run of its server: it serves the range
+            until it is restarted.
     """
 
     version: int
@@ -55,6 +64,15 @@ class Entry(NamedTuple):
     @property
     def address(self) -> str:
         return self.value.partition(" ")[0]
+
+    @property
+    def target(self) -> str:
+        """The next server; the present one if there is no other."""
+        return (self.value.split(" ")[2:3] or [self.address])[0]
+
+    @property
+    def run(self) -> str:
+        return (self.value.split(" ")[3:4] or [""])[0]
 
 
 Record = Mapping[str, Entry]
@@ -75,12 +93,14 @@ class ServerList(Topology):
 
     is_list = True
     entries: Record = MappingProxyType({})
+    _on_their_way: Mapping[str, tuple[Entry, float]] = MappingProxyType({})
+    """Ranges that are on their way, and since when this process knows that."""
 
     def stamp(self, hash_slot: int, address: str) -> Sequence[Any]:
         return range_of(hash_slot), address
 
     async def refresh(self) -> None:
-        """See `Topology.refresh`. Founds the list if no server has a record.
+        """See `Topology.refresh`. Founds the list if no server has a record, and ends moves that stand still.
 
         Raises:
             InvalidSettings: the servers belong to different lists, or hold other data.
@@ -97,12 +117,35 @@ class ServerList(Topology):
                 f"correct the URL {self._url}"
             )
         remembered = {field: each for field, each in self.entries.items() if field != _LIST}
-        self.entries = newest([*records.values(), remembered])
+        self.entries = settled(newest([*records.values(), remembered]), records.values())
         for number in range(LIST_RANGES):
             first = number * SLOTS_IN_RANGE
             self._served[first : first + SLOTS_IN_RANGE] = [self.entries[str(number)].address] * SLOTS_IN_RANGE
         await self._repair(records)
+        await self._lift_old()
         await self._forget_others()
+
+    async def lift(self, number: int, known: Entry) -> Entry:
+        """End the move of a range, whoever carries it out; return the entry that gives the range back to its server.
+
+        All servers freeze the range under a newer version first. Then no earlier move can end any more: each server
+        refuses its next step, or has taken the range over before.
+
+        Args:
+            known: the newest entry of the range.
+
+        Raises:
+            ChangedMeanwhile: the range has been handed over, or somebody else moves it.
+            OutcomeUnknown, StoreUnavailable: a server of the list does not answer.
+        """
+        others = {*self.seeds, *self.masters(), *members(self.entries), known.target} - {known.address}
+        addresses = [known.address, *sorted(others)]
+        frozen = f"{known.address} {secrets.token_hex(8)} {known.address}"
+        for back in (entry(known.version + 1, frozen), entry(known.version + 2, known.address)):
+            for address in addresses:
+                if await self.note(address, {str(number): back}) != [back.value]:
+                    raise changed(number)
+        return back
 
     def shards(self, environment: str) -> int | None:
         """Return the number of shards, if the record has it."""
@@ -204,6 +247,23 @@ class ServerList(Topology):
                 )
             known[run_id] = address
 
+    async def _lift_old(self) -> None:
+        """Give ranges back that nobody serves since a move stands still; refused calls lead here, again and again."""
+        now, before = time.monotonic(), self._on_their_way
+        ranges = {f: e for f, e in self.entries.items() if f.isdigit() and not e.is_settled}
+        self._on_their_way = {
+            f: before[f] if f in before and before[f][0] == e else (e, now) for f, e in ranges.items()
+        }
+        for field, (known, since) in self._on_their_way.items():
+            if now - since >= LIFT_S:
+                with contextlib.suppress(errors.EMQError):  # somebody else was quicker, or a server is down: ask again
+                    if not known.run or await self.run_of(known.address) != known.run:
+                        await self.lift(int(field), known)
+
+    async def run_of(self, address: str) -> str:
+        """Return what changes when a server is restarted. Errors as for `Scripts.run`."""
+        return str((await self.ask(address, "INFO", "server"))["run_id"])
+
     async def _repair(self, records: Mapping[str, Record]) -> None:
         """Write what is known into records that lack it.
 
@@ -232,6 +292,30 @@ def newest(records: Iterable[Record]) -> dict[str, Entry]:
     return found
 
 
+def settled(entries: Record, records: Iterable[Record]) -> dict[str, Entry]:
+    """Return entries, those with a higher version that would leave doubt: a record has another one of their version.
+
+    That happens when a range is handed over at the moment when somebody else moves it.
+    """
+    on_their_way = {
+        (field, each.version) for record in records for field, each in record.items() if not each.is_settled
+    }
+    return {
+        field: entry(each.version + 1, each.value)
+        if each.is_settled and (field, each.version) in on_their_way
+        else each
+        for field, each in entries.items()
+    }
+
+
 def members(entries: Record) -> set[str]:
-    """Return the addresses of the servers that have ranges."""
-    return {each.address for field, each in entries.items() if field.isdigit()}
+    """Return the addresses of the servers that have ranges, or are about to get one."""
+    ranges = [each for field, each in entries.items() if field.isdigit()]
+    return {each.address for each in ranges} | {each.target for each in ranges}
+
+
+def changed(number: int) -> errors.ChangedMeanwhile:
+    return errors.ChangedMeanwhile(
+        f"somebody else moves range {number} of the store, too, or has given it back because this move stood still; "
+        "wait for that, and begin again"
+    )
