@@ -148,7 +148,11 @@ def break_at(name: str, times: int) -> Step:
                 raise Killed
             return await whole(*args)
 
+        async def killed(_: moving._Move) -> None:
+            raise Killed
+
         monkeypatch.setattr(moving._Move, name, broken)
+        monkeypatch.setattr(moving._Move, "_give_back", killed)
 
     return step
 
@@ -157,10 +161,15 @@ class Killed(BaseException):
     """Ends a move as a kill would: every later step of the move fails, too."""
 
 
-# The calls of `_note`: leave at source, target and the other server; freeze at source and target; source again; hand
-# over at target, source, other.
+# The calls of `_note`: leave at the source; freeze at source and target; source again; hand over at the target.
+# Those of `_agree`: leave at the target and the other server; handed over at the source and the other server.
 @pytest.mark.parametrize(
-    "step", [*(break_at("_note", n) for n in range(1, 10)), break_at("_copy", 1), break_at("_copy", 2)]
+    "step",
+    [
+        *(break_at("_note", n) for n in range(1, 6)),
+        *(break_at("_agree", n) for n in range(1, 5)),
+        *(break_at("_copy", n) for n in (1, 2)),
+    ],
 )
 async def test_a_move_that_was_killed_at_any_step_is_ended_by_the_next_and_loses_nothing(
     step: Step, monkeypatch: pytest.MonkeyPatch

@@ -99,4 +99,33 @@ MUTANTS = (
         "tests/contract/test_sorted_resting.py::"
         "test_what_rests_is_claimed_again_after_its_time_and_no_sooner[priority-apart-redis]",
     ),
+    Mutant(
+        "redis-list-hands-over-lost-copies",
+        "L",
+        "a range of a list of servers is handed over to a server that was restarted and lost its copies",
+        "storage_adapters/emq_stores/redis/lua/note_step.lua",
+        "'run_id:' .. ARGV[2]",
+        "'run_id:'",
+        "tests/integration/test_redis_servers_handover.py::"
+        "test_a_server_restarted_after_the_last_check_loses_no_message[target]",
+    ),
+    Mutant(
+        "redis-list-serves-what-it-forgot-to-freeze",
+        "L",
+        "a server that was restarted serves a range though it may have lost that the range was handed over",
+        "storage_adapters/emq_stores/redis/lua/listed.lua",
+        "'run_id:' .. run",
+        "'run_id:'",
+        "tests/integration/test_redis_servers_handover.py::"
+        "test_a_server_restarted_after_the_last_check_loses_no_message[source]",
+    ),
+    Mutant(
+        "redis-list-copies-once",
+        "L",
+        "what calls change while a range is copied stays at the former server",
+        "storage_adapters/emq_stores/redis/lua/listed.lua",
+        "if not only_reads and",
+        "if false and",
+        "tests/integration/test_redis_servers_handover.py::test_what_changes_while_a_range_is_copied_is_copied_again",
+    ),
 )

@@ -5,10 +5,10 @@ A range moves as a whole. Each step is safe to lose: whoever begins again finds 
 1. Leave: all servers note, under the next version, that the range leaves its server (the source). The source goes on
    to serve the range, and notes the keys that calls may change. If it is restarted, it refuses the range: it may have
    lost the steps that follow. Therefore its disk has this step before the next one.
-2. Copy: write all keys to the target. Then copy the keys that calls may have changed meanwhile, again and again, until
-   that takes no time.
-3. Freeze: the source refuses the range, and calls wait. Copy the rest of the keys, and wait until the disk and the
-   replica of the target have all of them, if it has these.
+2. Copy: write all keys to the target.
+3. Freeze: the source refuses the range, and calls wait. Copy the keys that calls may have changed meanwhile. If that
+   takes too long, let the source serve the range again for as long, and repeat this step. Then wait until the disk and
+   the replica of the target have all keys, if it has these.
 4. Hand over: the target notes that it has the range, then the source and all other servers. Callers follow.
 5. Delete the keys at the former server.
 
@@ -25,9 +25,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from redis.crc import key_slot
@@ -41,17 +43,17 @@ from emq_stores.redis.server_list import Entry, Record, ServerList, changed, ent
 from emq_stores.redis.store import Location, RedisStore
 from emq_stores.redis.wakeups import WakeUps
 
-COPIED_KEYS = 100
+COPIED_KEYS = 1_000
 """Most keys that are copied in one call."""
 
 COPIED_BYTES = 8 << 20
 """Bytes after which a call copies no further key; a single key may have more."""
 
-ROUND_S = 0.2
-"""The range is frozen once copying what had changed took less than this many seconds: the rest takes no longer."""
+SLICE_S = 0.5
+"""Seconds for which a range is frozen at a time. Copying a single large key may take longer."""
 
-ROUNDS = 30
-"""Most rounds of copying. If all keys of a range change all the time, it is frozen then, as long as a round takes."""
+SLICES = 50
+"""Number of slices after which a range stays frozen to the end: its keys change faster than they can be copied."""
 
 LEASE_S = 120
 """Seconds for which the source notes keys of a move of which it hears nothing."""
@@ -142,114 +144,111 @@ class _Move:
         self._servers = servers
         self._number = number
         self._source, self._target = known.value, target
-        self._known = known
         self._others = [a for a in addresses if a not in (known.value, target)]
+        self._version = known.version
         self._frozen = f"{known.value} {secrets.token_hex(8)} {target}"
         self._leaving = ""
         self._runs: dict[str, str] = {}
         self._copied: set[bytes] = set()
 
     async def carry_out(self) -> None:
-        source, target, version = self._source, self._target, self._known.version
+        source, target = self._source, self._target
         self._runs = {address: await self._servers.run_of(address) for address in (source, target)}
         self._leaving = f"{self._frozen} {self._runs[source]}"
         await self._leave()
         try:
-            await self._agree(version + 1, self._leaving, [target, *self._others])
+            for address in (target, *self._others):
+                await self._agree(self._leaving, address)
             await self._copy()
-            for address in (source, target):
-                await self._note(version + 2, self._frozen, address, self._leaving)
-            await self._copy_round(self._frozen)
             await self._confirm_copies()
-            await self._note(version + 2, self._frozen, source, self._frozen)
+            await self._note(self._frozen, source, self._frozen)
         except BaseException:
             await self._give_back()
             raise
+        self._version += 1
         try:
-            await self._note(version + 3, target, target, self._frozen)
+            await self._note(target, target, self._frozen)
         except errors.ChangedMeanwhile:  # after another error, the target may have the range
             await self._give_back()
             raise
-        await self._agree(version + 3, target, [source, *self._others])
+        for address in (source, *self._others):
+            await self._agree(target, address)
         keys = [*self._copied, uncopied(self._number).encode()]
         await _unlink(self._servers, source, self._number, target, keys)
 
     async def _give_back(self) -> None:
+        self._version += 1
         with contextlib.suppress(errors.EMQError):
-            await asyncio.shield(self._note(self._known.version + 3, self._source, self._source))
+            await asyncio.shield(self._agree(self._source, self._source))
 
     async def _leave(self) -> None:
         confirm = Confirm.NOTHING
         if (await self._servers.ask(self._source, "INFO", "persistence")).get("aof_enabled"):
             confirm = Confirm.FSYNCED
+        self._version += 1
         with contextlib.suppress(errors.OutcomeUnknown):  # with appendfsync no; the next step finds out if it was lost
-            await self._note(self._known.version + 1, self._leaving, self._source, self._source, confirm)
+            await self._note(self._leaving, self._source, self._source, LEASE_S * 1000, confirm)
 
     async def _copy(self) -> None:
-        """Copy all keys, while the source serves them, until copying what has changed takes no time."""
+        """Copy all keys while the source serves them, then freeze the range and copy what has changed meanwhile."""
         servers, stamp = self._servers, (self._number, self._source)
         keys = (await _keys(servers, self._source)).get(self._number, [])
         for start in range(0, len(keys), SCAN_KEYS):
             await _run(servers, self._source, "touch", keys[start : start + SCAN_KEYS], [], stamp)
-        left = len(keys)
-        for _ in range(ROUNDS):
-            began = time.monotonic()
-            left = await self._copy_round(self._leaving, left)
-            if time.monotonic() - began < ROUND_S:
-                break
+        await self._copy_keys(self._leaving, len(keys))
+        for slices in itertools.count(1):
+            await self._switch(self._leaving, self._frozen)
+            if await self._copy_keys(self._frozen, for_s=SLICE_S if slices < SLICES else math.inf):
+                return
+            await self._switch(self._frozen, self._leaving)
+            await self._copy_keys(self._leaving, for_s=SLICE_S)
 
-    async def _copy_round(self, value: str, count: int | None = None) -> int:
-        """Copy as many keys as `count`, by default all that are to be copied; return how many are left.
+    async def _switch(self, before: str, value: str) -> None:
+        """Freeze the range at source and target, or let the source serve it again."""
+        self._version += 1
+        for address in (self._source, self._target):
+            await self._note(value, address, before)
+
+    async def _copy_keys(self, value: str, most: float = math.inf, for_s: float = math.inf) -> bool:
+        """Copy keys that are to be copied, about as many as `most` and for as long as `for_s`; return if none is left.
 
         Args:
             value: the entry of the range that source and target must have.
         """
-        servers, copied = self._servers, 0
+        servers, ends, copied = self._servers, time.monotonic() + for_s, 0
+        stamp, key = (self._number, value), uncopied(self._number).encode()
         while True:
-            limits = [COPIED_KEYS, COPIED_BYTES, LEASE_S * 1000]
-            taken = await _run(
-                servers, self._source, "dump", [uncopied(self._number).encode()], limits, (self._number, value)
-            )
+            taken = await _run(servers, self._source, "dump", [key], [COPIED_KEYS, COPIED_BYTES, LEASE_S * 1000], stamp)
             if taken is None:
                 raise changed(self._number)
             left, dumps = taken
             if dumps:
                 keys = [key for key, _, _ in dumps]
                 args = [word for _, *rest in dumps for word in rest]
-                await _run(servers, self._target, "restore", keys, args, (self._number, value))
+                await _run(servers, self._target, "restore", keys, args, stamp)
                 self._copied.update(keys)
             copied += len(dumps)
-            if not left or (count is not None and copied >= count):
-                return int(left)
+            if not left or copied >= most or time.monotonic() >= ends:
+                return not left
 
     async def _confirm_copies(self) -> None:
         """Wait until disk and replica of the target, if it has these, have a write that comes after all copies."""
         info = await self._servers.ask(self._target, "INFO")
         wanted = [Confirm.FSYNCED] if info.get("aof_enabled") else []
         for confirm in wanted + [Confirm.REPLICATED] * bool(info.get("connected_slaves")):
-            await self._note(self._known.version + 2, self._frozen, self._target, self._frozen, confirm)
+            await self._note(self._frozen, self._target, self._frozen, 0, confirm)
 
-    async def _agree(self, version: int, value: str, addresses: Iterable[str]) -> None:
-        """Let servers note the entry, one after the other."""
-        for address in addresses:
-            await self._note(version, value, address)
+    async def _agree(self, value: str, address: str) -> None:
+        """Let a server note the entry, unless it has a newer one."""
+        if await self._servers.note(address, {str(self._number): entry(self._version, value)}) != [value]:
+            raise changed(self._number)
 
     async def _note(
-        self, version: int, value: str, address: str, before: str = "", confirm: Confirm = Confirm.NOTHING
+        self, value: str, address: str, before: str, lease_ms: int = 0, confirm: Confirm = Confirm.NOTHING
     ) -> None:
-        """Let a server note the entry.
-
-        Args:
-            before: the entry that it must have, in the run in which the move met it, if it does not have the new one;
-                "" for any older one.
-        """
+        """Let a server note the entry, if it has the entry `before` and is in the run in which the move met it."""
         number, servers = self._number, self._servers
-        if not before:
-            if await servers.note(address, {str(number): entry(version, value)}) != [value]:
-                raise changed(number)
-            return
-        lease_ms = LEASE_S * 1000 if value == self._leaving else 0
-        args = [number, self._runs[address], before, version, value, lease_ms]
+        args = [number, self._runs[address], before, self._version, value, lease_ms]
         text = script("note_step").text
         noted = await servers.ask(address, "EVAL", text, 2, SERVERS, uncopied(number), *args, confirm=confirm)
         if noted == -1:
