@@ -115,7 +115,8 @@ class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         calendar: the name of a calendar of the pool; None for none.
         paused: True to start nothing on it, and on resources below it.
         adapts: lower its limits for a while when it asks for less, or is slow (`emq_scheduling.choice.health`).
-        attributes: free texts for performers, such as a URL.
+        attributes: free texts for performers, such as a URL. They hold for the resources below it, too, except where
+            these have a text of that name.
     """
 
     parent: str | None = None
@@ -272,6 +273,10 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     def chain(self, resource: str) -> list[Resource]:
         """Return the resource and its parents, the nearest first. The pool must have passed `rules.check`."""
         return [self.resources[name] for name in self.line(resource)]
+
+    def attributes(self, resource: str) -> dict[str, str]:
+        """Return the attributes of the resource, and those of its parents that nearer ones do not have."""
+        return {name: text for each in reversed(self.chain(resource)) for name, text in each.attributes.items()}
 
     def tree(self) -> Iterator[tuple[str, int]]:
         """Yield the names of all resources, each one below its parent, with the number of its parents."""

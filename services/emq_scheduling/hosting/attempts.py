@@ -117,7 +117,7 @@ class Run:
 
     Attributes:
         resource: name of the resource on which the task runs.
-        attributes: those of the resource.
+        attributes: those of the resource and its parents (`Resource`).
         charged: units charged at the start, by limit.
         at: when it started, in seconds since the epoch; limits count it in this second.
         actual: units that the attempt really used, as reported by `used`.

@@ -286,7 +286,8 @@ class Scheduler:
     async def _run(self, task: Task, placement: Placement, performer: Performer) -> object:
         resource = self.pool.resources.get(placement.resource)
         kind = self.pool.types.get(task.type)
-        run = Run(task, placement, {} if resource is None else resource.attributes, self._clock, self._beats)
+        attributes = {} if resource is None else self.pool.attributes(placement.resource)
+        run = Run(task, placement, attributes, self._clock, self._beats)
         timeout = asyncio.timeout(None if kind is None else kind.timeout_s)
         running = self.runs[placement.charge] = Running(task, placement, timeout)
         if kind is not None and kind.beats_within_s is not None:

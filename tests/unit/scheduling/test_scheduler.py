@@ -56,6 +56,23 @@ async def test_whatever_a_performer_raises_is_a_failed_attempt(raised: BaseExcep
         assert not bench.scheduler.running
 
 
+async def test_a_performer_gets_the_attributes_of_the_resource_and_its_parents() -> None:
+    resources = {
+        "provider": Resource(attributes={"url": "u", "key": "common"}),
+        "account": Resource(parent="provider", attributes={"key": "own"}),
+        "r": Resource(parent="account", takes={"work": {}}, attributes={"name": "r1"}),
+    }
+    pool = Pool("p", resources=resources, types={"work": TaskType()})
+    found = list[dict[str, str]]()
+
+    async def perform(one: Task, run: Run) -> None:
+        found.append(run.attributes)
+
+    async with Bench(pool).working() as bench:
+        await bench.scheduler.perform(task(1), perform)
+    assert found == [{"url": "u", "key": "own", "name": "r1"}]
+
+
 async def test_a_task_that_its_host_stops_is_not_a_failed_attempt() -> None:
     async def perform(one: Task, run: Run) -> None:
         await asyncio.sleep(100)
