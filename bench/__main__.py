@@ -31,6 +31,7 @@ NAMES = {
     "trail": "engine",
     "publish": "engine",
     "peers": "peers",
+    "gateway": "gateway",
     "topics": "engine",
     "tenants": "tenants",
     "growth": "growth",

@@ -1,0 +1,1 @@
+"""The example of a gateway to models beside LiteLLM's router, on the same load."""
