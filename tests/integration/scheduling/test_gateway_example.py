@@ -21,10 +21,12 @@ import aiohttp
 from aiohttp import web
 
 from emq_scheduling.pools import documents
+from support import page_blocks
 from support.waiting import until
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "gateway"
 TEXT = (EXAMPLE / "models.toml").read_text()
+PAGE = EXAMPLE.parents[1] / "docs" / "model-gateway.md"
 LARGE = 'takes = ["chat", "batch"]'
 KEY = {"Authorization": "Bearer sk-acme"}
 ASKED = {"messages": [{"role": "user", "content": "Say something"}], "max_tokens": 20}
@@ -86,6 +88,12 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
             await runner.cleanup()
 
     return place
+
+
+def test_the_page_shows_the_files_of_the_example() -> None:
+    shown = {block.title: block.text for block in page_blocks.blocks(PAGE) if block.title}
+    for name in ("models.toml", "gateway.py", "providers.py"):
+        assert shown[name] == (EXAMPLE / name).read_text(), f"docs/model-gateway.md shows another {name}"
 
 
 async def test_a_caller_gets_a_whole_answer_or_its_chunks(opened: Opened) -> None:
