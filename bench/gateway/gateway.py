@@ -137,6 +137,7 @@ def judged(
         "chat_p99_s": round(percentile(seen["first_word_s"], 99), 2),
         "unanswered_chats": seen["unanswered_chats"],
         "errors": seen["errors"],
+        "cpu_s": round(seen["cpu_s"], 1),
         "tokens": tokens,
         "shares": shares(tokens),
         "share_error": share_error(pool, tokens),

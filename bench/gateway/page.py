@@ -17,8 +17,7 @@ BEGIN, END = "<!-- measured -->\n", "<!-- end of measured -->"
 LIMITS = {
     "tokens/minute of north-large": "north: tokens of the large model in any 60 s",
     "tokens/minute of south": "south: tokens, a bucket",
-    "tokens/minute of west": "west: tokens by the clock's minute",
-    "requests/day of west": "west: requests of the day",
+    "requests/day of west": "west: requests of the day, after which it is shut",
 }
 
 
@@ -48,6 +47,7 @@ def table(run: Mapping[str, Any]) -> str:
         ("errors that callers got, and tried again", lambda one: f"{one['errors']:,}"),
         ("chats answered; not answered by the end", lambda one: f"{one['chats']:,}; {one['unanswered_chats']}"),
         ("first word of a chat: p50, p99", lambda one: f"{one['chat_p50_s']:.2f} s, {one['chat_p99_s']:.2f} s"),
+        ("CPU of the process, with its callers", lambda one: f"{one['cpu_s']:.0f} s"),
         ("batch tokens of all tenants", lambda one: f"{sum(one['tokens'].values()):,}"),
         ("parts of acme, bolt, crux (fair: 60, 20, 20)", parts),
     ]
