@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import sys
@@ -40,7 +41,7 @@ def table(run: Mapping[str, Any]) -> str:
     """Return the table, and what the figures depend on."""
     results = run["results"]
     rows: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = [
-        (f"use of {text}", lambda one, name=name: f"{one['use'][name]:.0f} %") for name, text in LIMITS.items()
+        (f"use of {text}", functools.partial(used, name)) for name, text in LIMITS.items()
     ]
     rows += [
         ("answers 429 of the providers", lambda one: f"{one['refusals']:,}"),
@@ -60,6 +61,10 @@ def table(run: Mapping[str, Any]) -> str:
         f"{run['seconds']} s for each.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def used(limit: str, one: Mapping[str, Any]) -> str:
+    return f"{one['use'][limit]:.0f} %"
 
 
 def parts(one: Mapping[str, Any]) -> str:
