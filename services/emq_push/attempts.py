@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 DELIVERED: Final = "delivered"
+PLACED: Final = "placed"
 RETRY: Final = "retry"
 PARKED: Final = "parked"
 DEAD: Final = "dead"
@@ -26,7 +27,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
         started_us: when the attempt began.
         took_us: microseconds from then to the end of the answer.
         status: HTTP status; 0 without an answer.
-        outcome: `DELIVERED`; `RETRY`; `PARKED` (not tried, or the endpoint is gone: the message waits, uncounted);
+        outcome: `DELIVERED`; `PLACED` (it waits in the log of a polling endpoint); `RETRY`; `PARKED` (not tried, or the
+            endpoint is gone: the message waits, uncounted);
             `DEAD` (this was the last attempt); or `EXPIRED` (not tried: the message's time to live is over. This is the
             end of a delivery, not an attempt, and in no list of attempts).
         reason: why it failed, in words; empty if delivered.

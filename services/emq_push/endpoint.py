@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from emq.runtime import errors
 from emq.topics import model
-from emq_push import endpoint_values, signature, styles, tls
+from emq_push import destinations, endpoint_values, signature, styles, tls
 from emq_push.attributes import DISABLED, FAILING_SINCE, PAUSED, URL
 from emq_push.masking import Masking, secrets_of
 from emq_push.oauth2 import OAuth2
@@ -65,7 +65,7 @@ class KeyMissing(errors.InvalidTopic):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One tenant's HTTP endpoint.
+    """One tenant's endpoint.
 
     Attributes:
         topic: name of the topic.
@@ -165,7 +165,7 @@ class _Reader:
         self._seen: list[str] = []
 
     def endpoint(self, topic: model.Topic) -> Endpoint:
-        url = endpoint_values.url(URL, self._take(URL))
+        url = destinations.url(self._take(URL))
         timeout_s = self._number("push.timeout_s", DEFAULT_TIMEOUT_S, *_TIMEOUTS)
         content_type = self._take("push.content_type") or DEFAULT_CONTENT_TYPE
         endpoint_values.check_value("push.content_type", content_type)
@@ -180,6 +180,8 @@ class _Reader:
         template = self._template()
         self._number("push.allowed_rate", 1.0, 1.0, MAX_RATE)
         headers = self._headers(oauth2)  # last, since all that is left must be a header
+        if url.scheme not in destinations.HTTP:
+            self._check_for(url.scheme, {OAUTH2[0]: oauth2, _TLS[0]: own_tls, BATCH[0]: batch})
         return Endpoint(
             topic.name,
             url,
@@ -206,6 +208,12 @@ class _Reader:
             return parsed(self._take(TEMPLATE))
         except ValueError as exc:
             raise ValueError(f"{TEMPLATE} {exc}") from None
+
+    def _check_for(self, scheme: str, ways_of_http: Mapping[str, object]) -> None:
+        """Refuse what only a request of HTTP has."""
+        for name, given in ways_of_http.items():
+            if given is not None:
+                raise ValueError(f"{name} is for http and https, not for {scheme}:; leave it out")
 
     def _headers(self, oauth2: OAuth2 | None) -> dict[str, str]:
         origin, basic = self._take("push.origin"), self._secret("push.basic")

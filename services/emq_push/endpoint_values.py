@@ -32,12 +32,22 @@ _RESERVED_PREFIXES = ("emq-", "webhook-")
 
 
 def url(attribute: str, text: str) -> yarl.URL:
+    """Return a URL of HTTP."""
+    found = address(attribute, text)
+    if found.scheme not in ("http", "https"):
+        raise ValueError(f"{_named(attribute, text)} must start with http:// or https://")
+    if not found.host:
+        raise ValueError(f"{_named(attribute, text)} names no host")
+    return found
+
+
+def address(attribute: str, text: str) -> yarl.URL:
+    """Return a URL of any scheme, without credentials."""
     if not text:
         raise ValueError(f"{attribute} is missing; give an http or https URL")
     if len(text) > MAX_URL_LENGTH:
         raise ValueError(f"{attribute} has {len(text)} characters; at most {MAX_URL_LENGTH}")
-    # A value with a password is not shown: it would get into logs.
-    named = f"{attribute} with a user or password" if "@" in text else f"{attribute} {text!r}"
+    named = _named(attribute, text)
     if _SPACES_AND_CONTROLS.search(text):
         raise ValueError(f"{named} contains white space or control characters; percent-encode them")
     try:
@@ -46,17 +56,18 @@ def url(attribute: str, text: str) -> yarl.URL:
     except ValueError as exc:
         why = "its host is not a domain name" if isinstance(exc, UnicodeError) else exc
         raise ValueError(f"{named} is not a URL: {why}") from None
-    if found.scheme not in ("http", "https"):
-        raise ValueError(f"{named} must start with http:// or https://")
     if found.raw_user is not None or found.raw_password is not None:
         raise ValueError(f"{attribute} must not contain a user or password; use push.basic")
-    if not host:
-        raise ValueError(f"{named} names no host")
-    if not _is_host(found.raw_host or ""):
+    if host and not _is_host(found.raw_host or ""):
         raise ValueError(f"{named} is not a URL: its host is not a domain name")
-    if not port:
+    if port == 0:
         raise ValueError(f"{named} has port 0; give 1 to 65535")
     return found
+
+
+def _named(attribute: str, text: str) -> str:
+    """Return an attribute with its value. One with a password is not shown: it would get into logs."""
+    return f"{attribute} with a user or password" if "@" in text else f"{attribute} {text!r}"
 
 
 def _is_host(text: str) -> bool:

@@ -14,6 +14,7 @@ from emq.runtime import errors
 from emq.topics.model import Topic
 from emq_push import allowed_rates, verdict
 from emq_push.addresses import AddressFilter
+from emq_push.destinations import HTTP
 from emq_push.endpoint import Endpoint
 from emq_push.http import Connections
 
@@ -52,6 +53,8 @@ async def handshake(endpoint: Endpoint, origin: str, qps: float, addresses: Addr
     Raises:
         InvalidTopic: the endpoint does not agree, or does not answer; the text says which.
     """
+    if endpoint.url.scheme not in HTTP:
+        raise errors.InvalidTopic(f"only HTTP endpoints can be asked, not {endpoint.url.scheme}:")
     asked = {"WebHook-Request-Origin": origin, "WebHook-Request-Rate": str(max(1, round(qps * 60)))}
     connections = Connections(addresses)
     try:

@@ -8,7 +8,7 @@ from emq import Settings
 from emq.runtime import errors
 from emq.topics import secret_attributes
 from emq.topics.model import Topic, called
-from emq_push import handshake
+from emq_push import destinations, handshake
 from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoint
 from emq_push.secrets import Secrets
@@ -27,8 +27,9 @@ def check(topic: Topic, settings: Settings, *, is_new: bool) -> None:
     if found is not None and is_new:
         addresses = AddressFilter.of_settings(settings)
         try:
-            addresses.check_url(found.url)
-            addresses.check_host(found.url.host or "")
+            for url in destinations.reached(found.url):
+                addresses.check_url(url)
+                addresses.check_host(url.host or "")
         except (ValueError, OSError) as exc:
             raise errors.InvalidTopic(f"{called(topic.name)}: {exc}") from None
 

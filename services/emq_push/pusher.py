@@ -21,6 +21,7 @@ from emq.trail import events
 from emq_push import asking, attempts, batches, files, handshake, headers, verdict
 from emq_push.addresses import AddressFilter
 from emq_push.attempts import Attempt
+from emq_push.destinations import HTTP, POLL, Destinations, Parcel
 from emq_push.endpoint import Endpoint, KeyMissing
 from emq_push.health import Healths
 from emq_push.http import Connections
@@ -65,6 +66,7 @@ class Pusher:
         connections: most requests at once; None for half of the files that the process may have open.
         reports: get its observations; None for nobody.
         resolver: looks names up, and is closed with the pusher; None for the system's name servers.
+        destinations: of other kinds than HTTP, closed with the pusher; None for none.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Pusher:
         connections: int | None = None,
         reports: Reports | None = None,
         resolver: AbstractResolver | None = None,
+        destinations: Destinations | None = None,
     ) -> None:
         reports = reports or Reports()
         self._endpoint_of = endpoint_of
@@ -87,6 +90,7 @@ class Pusher:
         self._addresses = addresses or AddressFilter()
         self._places = Places(connections or files.most_connections())
         self._connections = Connections(self._addresses, resolver)
+        self._destinations = destinations or Destinations(None)
         self._tokens = Tokens(functools.partial(self._connections.request, "POST"), self._clock)
         self._batches = batches.Batches(self._send, self._clock)
         self._random = random.Random()
@@ -135,6 +139,7 @@ class Pusher:
         await self._batches.close()
         await self._tokens.close()
         await self._outages.close()
+        await self._destinations.close()
         await self._connections.close()
 
     async def __aenter__(self) -> Pusher:
@@ -176,8 +181,7 @@ class Pusher:
         status, retry_after, answer = 0, None, ""
         failure: verdict.Failure | None
         try:
-            self._addresses.check_url(endpoint.url)
-            found = await self._request(endpoint, body, head)
+            found = await self._request(endpoint, messages, body, head)
         except (errors.Retry, errors.GiveBack) as exc:  # there is no token
             failure = exc
         except (aiohttp.ClientError, OSError, ValueError) as exc:
@@ -190,8 +194,14 @@ class Pusher:
         self._tell(endpoint, began, status, failure)
         return Outcome(began_us, self._clock.now_us() - began_us, status, answer, failure)
 
-    def _request(self, endpoint: Endpoint, body: bytes, head: dict[str, str]) -> Coroutine[Any, Any, Answer]:
+    def _request(
+        self, endpoint: Endpoint, messages: Sequence[Message], body: bytes, head: dict[str, str]
+    ) -> Coroutine[Any, Any, Answer]:
         """Send a request, with a token if the endpoint needs one."""
+        if endpoint.url.scheme not in HTTP:
+            of = (endpoint.topic, endpoint.url, endpoint.timeout_s, endpoint.disable_after_s)
+            return self._destinations.deliver(Parcel(*of, messages, body, head))
+        self._addresses.check_url(endpoint.url)
         if endpoint.oauth2 is not None:
             return self._authorized(endpoint, endpoint.oauth2, body, head)
         return self._connections.deliver(endpoint.url, body, head, endpoint.timeout_s, endpoint.tls)
@@ -237,7 +247,8 @@ class Pusher:
 
     def _conclude(self, endpoint: Endpoint, message: Message, outcome: Outcome) -> None:
         """Record the attempt, and raise its failure."""
-        failure, next_us, ended_as = outcome.failure, 0, attempts.DELIVERED
+        failure, next_us = outcome.failure, 0
+        ended_as = attempts.PLACED if endpoint.url.scheme == POLL else attempts.DELIVERED
         if isinstance(failure, errors.GiveBack):
             ended_as = attempts.PARKED
         elif failure is not None:

@@ -16,14 +16,15 @@ from emq_push.service.tenancy import unknown
 from emq_web.parameters import refuse_unknown
 from emq_web.problems import Problem
 
-Right = Literal["read", "send", "manage", "submit", "admin"]
+Right = Literal["read", "send", "poll", "manage", "submit", "admin"]
 
 _RIGHTS: dict[str, frozenset[Right]] = {
     "read": frozenset(("read",)),
     "send": frozenset(("send",)),
-    "manage": frozenset(("read", "send", "manage")),
+    "poll": frozenset(("poll",)),
+    "manage": frozenset(("read", "send", "poll", "manage")),
     "submit": frozenset(("submit",)),
-    "admin": frozenset(("read", "send", "manage", "submit", "admin")),
+    "admin": frozenset(("read", "send", "poll", "manage", "submit", "admin")),
 }
 
 _bearer = security.HTTPBearer(auto_error=False, description="a key, such as emqk_...")
@@ -178,6 +179,7 @@ TenantAdmin = Annotated[Visit, _within("admin")]
 """For paths with `{tenant}`, as the following ones."""
 Reader = Annotated[Visit, _within("read")]
 Sender = Annotated[Visit, _within("send")]
+Poller = Annotated[Visit, _within("poll")]
 Manager = Annotated[Visit, _within("manage")]
 AdminOfExisting = Annotated[Visit, _within("admin", exists=True)]
 ReaderOfExisting = Annotated[Visit, _within("read", exists=True)]

@@ -19,13 +19,16 @@ from emq_push.records.keys import Key
 from emq_push.service.service import PushService
 from emq_web import problems
 from emq_web.access import CALLER, Caller, address_of, bearer_of, no_key
-from emq_web.limits import STRANGERS, Limits, Rates, Room, Turns
+from emq_web.limits import STRANGERS, Limits, Rates, Room, Turn, Turns
 from emq_web.pages.gate import session_of
 from emq_web.pages.rendering import PREFIX
 from emq_web.problems import Problem
 
 ADMITTED = "emq.admitted"
 """Extension of the scope: called with the account once a request of the connection had a valid key."""
+
+TURN = "emq.turn"
+"""Where the scope of a request has its `Turn`."""
 
 _LARGE = re.compile(r"/v1/(tenants/[^/]+/messages|pools/.+)")
 """Paths of bodies with messages, tasks or a pool."""
@@ -108,6 +111,7 @@ class Admission:
             taken_us = share.turns.take_at_once(holder)
             if taken_us is None:
                 taken_us = await share.turns.take(holder)
+            scope[TURN] = turn = Turn(share.turns, holder, taken_us)
             try:
                 most = share.body_bytes
                 if not _LARGE.fullmatch(scope["path"]):
@@ -115,7 +119,7 @@ class Admission:
                 with _Body(share.room, holder) as body:
                     await self._serve(scope, incoming, send, head, body, most)
             finally:
-                share.turns.free(holder, taken_us)
+                turn.free()
         except Problem as exc:
             answer = await self._refusal(exc, head, account, incoming)
             await answer(scope, receive, send)

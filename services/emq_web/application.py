@@ -23,6 +23,7 @@ from emq_web import (
     keys,
     lag,
     messages,
+    polling,
     probes,
     problems,
     replays,
@@ -115,7 +116,7 @@ def _routes() -> tuple[Sequence[BaseRoute], Paths]:
         responses=problems.RESPONSES, generate_unique_id_function=lambda route: route.endpoint.__name__
     )
     of_push = (
-        *(tenants, endpoints, event_types, messages, keys, families),
+        *(tenants, endpoints, polling, event_types, messages, keys, families),
         *(deliveries, replays, dead_letters, lag, cluster),
     )
     routers = [part.router for part in (*of_push, catalog, tasks, parts, now)]

@@ -17,14 +17,14 @@ from emq_web.pages.rendering import PREFIX
 router = models.Router(prefix="/v1", tags=["keys"])
 audit = models.Router(prefix="/v1", tags=["audit log"])
 
-TenantRole = Literal["read", "send", "manage"]
+TenantRole = Literal["read", "send", "poll", "manage"]
 
 
 class KeyBody(forms.Body):
     """Which key to make."""
 
     role: Role = pydantic.Field(
-        description='"admin"; "submit" for tasks of pools; or of one tenant: "read", "send" or "manage"'
+        description='"admin"; "submit" for tasks of pools; or of one tenant: "read", "send", "poll" or "manage"'
     )
     tenant: str = pydantic.Field("", max_length=64, description="empty for admin and submit")
     name: str = pydantic.Field("", max_length=200, description="for people")

@@ -8,10 +8,11 @@ bytes of their own, which addresses share, so that nobody keeps others from sign
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import NamedTuple
 
 from emq.quota.bucket import Bucket
@@ -156,6 +157,36 @@ class Turns:
             self._waiting[account] -= 1
             if not self._waiting[account]:
                 del self._waiting[account]
+
+
+class Turn:
+    """The turn of one request.
+
+    Args:
+        taken_us: as `Turns.take` returned it.
+    """
+
+    def __init__(self, turns: Turns, account: str, taken_us: int) -> None:
+        self._turns = turns
+        self._account = account
+        self._taken_us: int | None = taken_us
+
+    def free(self) -> None:
+        """Give the turn back. Safe to repeat."""
+        taken_us, self._taken_us = self._taken_us, None
+        if taken_us is not None:
+            self._turns.free(self._account, taken_us)
+
+    @contextlib.asynccontextmanager
+    async def lent(self) -> AsyncIterator[None]:
+        """Leave the turn to others while the request only waits, for the length of a block.
+
+        Raises:
+            Problem: no turn came after the block.
+        """
+        self.free()
+        yield
+        self._taken_us = await self._turns.take(self._account)
 
 
 class Room:

@@ -1,7 +1,7 @@
 """Runs the examples of the OpenAPI document as one story; `python -m support.api_examples` writes their answers anew.
 
-What differs from run to run is learned on the way: where an answer has another id, secret or time than the example, the
-next requests use that of the answer.
+What differs from run to run is learned on the way: where an answer has another id, secret, cursor or time than the
+example, the next requests use that of the answer.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Story:
 
     def _is_same(self, wanted: Any, found: Any, *, is_live: bool) -> bool:
         if isinstance(wanted, str) and isinstance(found, str):
-            if _ID.fullmatch(wanted) and wanted not in self._names:
+            if (_ID.fullmatch(wanted) or _CURSOR.fullmatch(wanted)) and wanted not in self._names:
                 self._names[wanted] = found
             alike = any(kind.fullmatch(wanted) and kind.fullmatch(found) for kind in (_TIME, _CURSOR))
             return alike or _CLOCK.sub("", self.said(wanted)) == _CLOCK.sub("", found)

@@ -14,7 +14,7 @@ from emq.topics.families import Bounds
 from emq_clients import AsyncPoolClient, AsyncPushClient, PoolClient, PushClient
 from emq_clients.pools import answers as of_pools
 from emq_clients.pools import operations as pool_operations
-from emq_clients.push import catalogue, cluster, messages
+from emq_clients.push import catalogue, cluster, messages, polling
 from emq_clients.push import operations as push_operations
 from emq_push.endpoint import Batch
 from emq_push.records.event_types import EventTypeSettings
@@ -25,18 +25,18 @@ from emq_web.scheduling.tasks import TaskBody
 from support import api_operations
 
 PUSH = {}
-for _module in (push_operations, messages, catalogue, cluster):
+for _module in (push_operations, messages, catalogue, cluster, polling):
     PUSH |= api_operations.of(_module, {"message"})
 POOLS = api_operations.of(pool_operations, {"task"})
 SAMPLES: dict[str, Any] = {
     **dict.fromkeys(("tenant", "family", "endpoint", "message", "delivery", "replay", "key", "event_type"), "x"),
     **dict.fromkeys(("pool", "resource", "name", "task", "task_type", "cursor", "idempotency_key", "outcome"), "x"),
     **dict.fromkeys(("priority", "reason", "secret", "signature", "signing", "state", "topic"), "x"),
-    **dict.fromkeys(("actor", "action", "target"), "x"),
+    **dict.fromkeys(("actor", "action", "after", "target"), "x"),
     **{key: {} for key in ("arrivals", "auth", "batch", "changes", "filter", "payload", "value", "waiting")},
     **{key: [] for key in ("messages", "limits", "tasks", "event_types")},
     **dict.fromkeys(("created_gte", "created_lt", "died_gte", "died_lt"), datetime.datetime.now(datetime.UTC)),
-    **dict.fromkeys(("horizon_s", "lifetime_s", "limit", "overlap_s", "qps", "rate_per_s", "version"), 1),
+    **dict.fromkeys(("horizon_s", "lifetime_s", "limit", "overlap_s", "qps", "rate_per_s", "version", "wait_s"), 1),
     **dict.fromkeys(("force", "keep_made"), True),
     "bounds": Bounds(),
     "ids": ["x"],

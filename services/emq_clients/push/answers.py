@@ -25,6 +25,8 @@ from emq_clients.push.operators import Plan as Plan
 from emq_clients.push.operators import PlannedHost as PlannedHost
 from emq_clients.push.operators import Reason as Reason
 from emq_clients.push.operators import Trace as Trace
+from emq_clients.push.polled import Acknowledged as Acknowledged
+from emq_clients.push.polled import PolledMessage as PolledMessage
 from emq_clients.requests import one_of
 
 STATES = ("waiting", "held", "delayed", "in_flight", "delivered", "parked", "dead", "cancelled")
@@ -189,7 +191,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         number: from 1; begins again when a message is sent again.
-        outcome: delivered, retry, parked or dead.
+        outcome: delivered, placed (in the log of a polling endpoint), retry, parked or dead.
         status: of the answer; None without one.
         answer: the beginning of the answer's body, with secrets masked.
         host: the host that made it; for admin keys.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emq_clients.push import catalogue, cluster, messages, operations
+from emq_clients.push import catalogue, cluster, messages, operations, polling
 from emq_clients.transport import Api, AsyncApi, Method
 
 
@@ -31,6 +31,8 @@ class Operations:
     send_example = Method(operations.send_example)
     publish = Method(messages.publish)
     publish_many = Method(messages.publish_many)
+    poll = Method(polling.poll)
+    acknowledge = Method(polling.acknowledge)
     stored_message = Method(messages.stored_message)
     stored_messages = Method(messages.stored_messages)
     erase = Method(messages.erase)

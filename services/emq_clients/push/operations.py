@@ -14,7 +14,7 @@ import msgspec
 from emq_clients.push import answers
 from emq_clients.requests import Page, Paging, Request, body, once, path
 
-Role = Literal["admin", "submit", "read", "send", "manage"]
+Role = Literal["admin", "submit", "read", "send", "poll", "manage"]
 Signature = Literal["hmac", "ed25519"]
 
 

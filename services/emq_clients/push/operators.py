@@ -190,7 +190,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
-    role: Annotated[str, one_of("admin", "submit", "read", "send", "manage")]
+    role: Annotated[str, one_of("admin", "submit", "read", "send", "poll", "manage")]
     tenant: str | None = None
     name: str = ""
     kind: Annotated[str, one_of("key", "session", "link")] = "key"

@@ -123,6 +123,7 @@ async def with_push(app: App) -> AsyncIterator[None]:
         with needing("HTTP push", "push"):
             from emq_push.addresses import AddressFilter
             from emq_push.attributes import URL
+            from emq_push.destinations import Around, Destinations
             from emq_push.endpoint import Endpoints, is_delivered
             from emq_push.pusher import Pusher, Reports
             from emq_push.secrets import Secrets
@@ -141,7 +142,8 @@ async def with_push(app: App) -> AsyncIterator[None]:
     changes = HostChanges(app, around.host)
     reports = Reports(around.throttles, _kept_records(app, around), changes.change, changes.heard)
     endpoints = Endpoints(around.topic, secrets)
-    async with Pusher(endpoints, clock=app.clock, addresses=addresses, reports=reports) as pusher:
+    others = Destinations(Around(app, addresses))
+    async with Pusher(endpoints, clock=app.clock, addresses=addresses, reports=reports, destinations=others) as pusher:
 
         def expired(message: Message) -> None:
             topic = around.topic(message.topic)

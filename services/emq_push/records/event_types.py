@@ -135,7 +135,7 @@ class EventTypes(rows.Rows):
         Returns:
             When the catalogue was changed before, 0 for never; and the time of this change.
         """
-        rows.add_missing(connection, table, self._row("", CatalogueSettings(), _Content(), now_us, 0))
+        rows.add_missing(connection, table, [self._row("", CatalogueSettings(), _Content(), now_us, 0)])
         mine = (self._mine, table.c.name == "")
         before_us = int(connection.execute(sa.select(table.c.changed_us).where(*mine).with_for_update()).scalar_one())
         changed_us = max(now_us, before_us + 1)

@@ -14,7 +14,7 @@ from emq_push.records.cursors import Page
 from emq_push.records.rows import IDS_AT_ONCE
 from emq_push.records.tables import keys as table
 
-Role = Literal["admin", "submit", "read", "send", "manage"]
+Role = Literal["admin", "submit", "read", "send", "poll", "manage"]
 Kind = Literal["key", "session", "link"]
 
 WITHOUT_TENANT: Final = frozenset(("admin", "submit"))
@@ -25,7 +25,7 @@ class Key(msgspec.Struct, frozen=True):
     """Attributes:
     digest: SHA-256 of the key, in hex.
     role: "admin" for everything; "submit" for the tasks of all pools of resources; of one tenant, "read" reads, "send"
-        publishes, "manage" does all.
+        publishes, "poll" fetches from polling endpoints, "manage" does all.
     tenant: empty for a role without one.
     name: for people.
     expires_us: 0 for never. Never later than that of its parent.

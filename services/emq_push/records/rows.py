@@ -48,9 +48,9 @@ def topics_after(connection: sa.Connection, table: sa.Table, environment: str, t
     return found[1:]
 
 
-def add_missing(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> None:
-    """Write a row, unless there is one of the same primary key."""
-    connection.execute(_insert(connection, table).values(values).on_conflict_do_nothing())
+def add_missing(connection: sa.Connection, table: sa.Table, values: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows, except those of which there is one of the same key."""
+    connection.execute(_insert(connection, table).on_conflict_do_nothing(), list(values))
 
 
 def upsert(connection: sa.Connection, table: sa.Table, values: Sequence[Mapping[str, Any]]) -> None:

@@ -44,7 +44,17 @@ endpoints = _table(
     sa.Column("body", sa.Text, nullable=False, comment="the endpoint as JSON, without secrets"),
     sa.Column("created_us", sa.BigInteger, nullable=False),
     sa.Column("changed_us", sa.BigInteger, nullable=False),
+    sa.Column("log_end", sa.BigInteger, nullable=False, server_default="0", comment="last number in emq_push_log"),
     sa.Index("emq_push_endpoints_tenant", "environment", "tenant", "endpoint"),
+)
+
+log = _table(
+    "emq_push_log",
+    sa.Column("topic", sa.Text, primary_key=True, comment="of a polling endpoint"),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False, comment="from 1; some are left out"),
+    sa.Column("message", sa.Text, nullable=False, comment="which waits until the consumer acknowledges it"),
+    sa.Column("placed_us", sa.BigInteger, nullable=False),
+    sa.Index("emq_push_log_message", "environment", "topic", "message", unique=True),
 )
 
 messages = _table(

@@ -12,10 +12,11 @@ import sqlalchemy as sa
 
 from emq.runtime import errors
 from emq.topics.model import State, Topic
-from emq_push import outages
+from emq_push import destinations, outages
 from emq_push.records.cursors import Page
 from emq_push.records.deliveries import CANCELLED, Deliveries
 from emq_push.records.endpoints import Endpoint, Endpoints, EndpointSettings, topic_of
+from emq_push.records.poll_log import PollLog
 from emq_push.records.tenants import Tenant, Tenants
 from emq_push.service import endpoint_topics, matching, signing, tenancy, topic_fields
 from emq_push.service.endpoint_edits import NEW, NOT_GIVEN, Edit, Made, Start, check_room
@@ -44,6 +45,7 @@ class EndpointService:
         self._rows = Endpoints(parts.environment)
         self._tenant_rows = Tenants(parts.environment)
         self._deliveries = Deliveries(parts.environment)
+        self._log = PollLog(parts.environment)
 
     async def get(self, tenant: str, endpoint: str) -> Endpoint:
         """Return an endpoint. Raises `NotFound`."""
@@ -235,6 +237,7 @@ class EndpointService:
         def finish(connection: sa.Connection) -> None:
             reason, now_us = "the endpoint was deleted", self._parts.now_us()
             self._deliveries.end(connection, found.topic, CANCELLED, reason, now_us)
+            self._log.delete(connection, found.topic)
             self._rows.delete(connection, tenant, endpoint)
             self.audit(connection, actor, "endpoint.deleted", found, {})
 
@@ -382,7 +385,8 @@ class EndpointService:
         """Return warnings. Raises `Invalid`."""
         matching.check_filters(endpoint.settings.filters)
         found = endpoint_topics.check(endpoint, attributes, self._parts.secrets)
-        warnings = list(await self._reach.check(found.url)) if reach else []
+        reached = destinations.reached(found.url) if reach else ()
+        warnings = [line for url in reached for line in await self._reach.check(url)]
         if found.oauth2 is not None and fields.auth is not None:
             warnings += await self._reach.check(found.oauth2.url, "token_url", "/auth/token_url")
         return warnings

@@ -21,6 +21,7 @@ from emq.storage.lane_store import EntryState, LaneSettle, LaneVerdict
 from emq_push.records import rows
 from emq_push.records.deliveries import CANCELLED, DEAD, PENDING, Deliveries
 from emq_push.records.messages import Messages, Place
+from emq_push.records.poll_log import PollLog
 from emq_push.records.rows import IDS_AT_ONCE
 from emq_push.service.parts import Parts
 from emq_push.service.tenancy import Tenancy
@@ -40,6 +41,7 @@ class Erasing:
         self._tenants = tenants
         self._rows = Messages(parts.environment)
         self._deliveries = Deliveries(parts.environment)
+        self._log = PollLog(parts.environment)
 
     async def erase_key(self, tenant: str, key: str, actor: str) -> int:
         """Erase all messages with a key; return how many payloads there were. Safe to repeat.
@@ -112,9 +114,15 @@ class Erasing:
             self._deliveries.end(connection, topic, CANCELLED, ERASED, self._parts.now_us(), messages)
 
     async def _recalled(self, by_topic: ByTopic) -> ByTopic:
-        """Take messages back from the lanes of topics that exist; return those that were there."""
+        """Take messages back from the lanes and logs of topics that exist; return those that were there."""
         topics = await self._parts.topics(by_topic)
-        return {name: sorted(await self._parts.app.admin.recall(name, by_topic[name])) for name in topics}
+
+        def drop(connection: sa.Connection) -> dict[str, set[str]]:
+            return {name: self._log.drop(connection, name, by_topic[name]) for name in topics}
+
+        dropped = await self._parts.write(drop)
+        recall = self._parts.app.admin.recall
+        return {name: sorted(dropped[name] | set(await recall(name, by_topic[name]))) for name in topics}
 
     async def _purge_dead(self, tenant: str, ids: Sequence[str]) -> None:
         """Throw away the dead letters of messages, if there are any."""

@@ -10,7 +10,8 @@ A pending delivery that is not waiting for its time is, in this order,
 
 1. cancelled, if its endpoint is gone;
 2. dead, if the store has its dead letter;
-3. left alone, if it may be in a queue: a message that is no newer than the delivery is unfinished there;
+3. left alone, if it waits in the log of a polling endpoint, or may be in a queue: a message that is no newer than the
+   delivery is unfinished there;
 4. left alone, if it waits in a lane, or if any message of the lane is claimed, because the store does not name claimed
    ones;
 5. cancelled, if a second look `CONFIRM_S` later finds the same. The delivery is in no part of the store.
@@ -35,6 +36,7 @@ from emq.topics.model import Topic
 from emq_push.records import deliveries
 from emq_push.records.accepted import Accepted
 from emq_push.records.deliveries import Deliveries, Delivery, Place
+from emq_push.records.poll_log import PollLog
 from emq_push.records.rows import IDS_AT_ONCE
 from emq_push.service.parts import Parts
 
@@ -102,6 +104,7 @@ class Sweep:
         self._parts = parts
         self._rows = Deliveries(parts.environment)
         self._accepted = Accepted(parts.environment)
+        self._log = PollLog(parts.environment)
         self._last = ""
         self._after: dict[str, Place] = {}
         self._suspects: dict[str, Suspects] = {}
@@ -195,6 +198,9 @@ class Sweep:
             rows += await self._parts.read(lambda c: self._rows.some(c, name, suspects))
         rows = [row for row in rows if row.state == deliveries.PENDING]
         unsent = await self._unsent()
+        ids = [row.message for row in rows]
+        placed = await self._parts.read(lambda c: self._log.waiting(c, name, ids)) if ids else ()
+        rows = [row for row in rows if row.message not in placed]
         return [row for row in rows if row.next_us < before_us and (row.tenant, row.message) not in unsent]
 
     async def _unsent(self) -> Collection[tuple[str, str]]:

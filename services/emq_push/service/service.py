@@ -22,6 +22,7 @@ from emq_push.service.keys import KeyService
 from emq_push.service.lagging import LaggingService
 from emq_push.service.letters import LetterService
 from emq_push.service.parts import Parts
+from emq_push.service.polling import PollService
 from emq_push.service.publishing import Publishing
 from emq_push.service.reach import Reach
 from emq_push.service.reading import ReadingService
@@ -45,6 +46,7 @@ class PushService:
         tenants, endpoints, event_types, erasing, publishing, handshakes, keys, repeats: see their modules.
         hosts: what the hosts say of themselves.
         reading, resending, replays, letters, lagging, cluster: messages, deliveries, what became of them; see there.
+        polling: fetches what waits in the logs of polling endpoints.
     """
 
     def __init__(self, app: App) -> None:
@@ -61,6 +63,7 @@ class PushService:
         self.hosts = hosts = HostView(self.parts)
         self.reading = ReadingService(self.parts, hosts)
         self.resending = ResendingService(self.parts, self.reading)
+        self.polling = PollService(self.parts)
         self.replays = ReplayService(self.parts)
         self.letters = LetterService(self.parts)
         self.lagging = LaggingService(self.parts, hosts)
@@ -101,5 +104,6 @@ class PushService:
 
     async def close(self) -> None:
         """Write down what was sent, and end the threads of name look-ups. Safe to repeat."""
+        await self.polling.close()
         await self.publishing.close()
         await self._reach.close()

@@ -17,6 +17,7 @@ from emq_push.records.cursors import Page
 from emq_push.records.endpoints import Endpoint, Endpoints
 from emq_push.records.keys import Keys
 from emq_push.records.messages import Messages
+from emq_push.records.poll_log import PollLog
 from emq_push.records.tables import idempotency, replays
 from emq_push.records.tenants import Tenant, TenantSettings
 from emq_push.service import endpoint_topics
@@ -41,6 +42,7 @@ class TenantService(Tenancy):
         self._endpoints = endpoints
         self._endpoint_rows = Endpoints(parts.environment)
         self._messages = Messages(parts.environment)
+        self._log = PollLog(parts.environment)
         self._keys = Keys(parts.environment)
 
     async def page(self, limit: int, cursor: str = "") -> Page[Tenant]:
@@ -223,7 +225,10 @@ class TenantService(Tenancy):
             self._rows.save(connection, msgspec.structs.replace(found, is_going=True, changed_us=changed_us))
 
         def finish(connection: sa.Connection) -> None:
-            endpoints = [endpoint.id for endpoint in self._endpoint_rows.of(connection, tenant)]
+            found = self._endpoint_rows.of(connection, tenant)
+            endpoints = [endpoint.id for endpoint in found]
+            for endpoint in found:
+                self._log.delete(connection, endpoint.topic)
             self._endpoint_rows.delete_of(connection, tenant)
             self._rows.delete(connection, tenant)
             self._keys.delete_of(connection, tenant)

@@ -60,7 +60,7 @@ def serve(
 async def create_key(
     session: Session,
     role: Annotated[
-        Literal["admin", "submit", "read", "send", "manage"], typer.Option(help="What the key may do.")
+        Literal["admin", "submit", "read", "send", "poll", "manage"], typer.Option(help="What the key may do.")
     ] = "admin",
     tenant: Annotated[str, typer.Option(help="The tenant of the key; none for admin and submit.")] = "",
     name: Annotated[str, typer.Option(help="For people, such as who has the key.")] = "",

@@ -125,6 +125,10 @@ async def sign_in(service: PushService, text: str, *, framed: bool = False) -> s
         raise Problem(401, "invalid_key", "This key is unknown, was deleted or has expired.")
     if key.role == "send":
         raise Problem(403, "forbidden", "This key may only publish. Sign in with a key of the role read or manage.")
+    if key.role == "poll":
+        raise Problem(
+            403, "forbidden", "This key may only fetch messages. Sign in with a key of the role read or manage."
+        )
     if key.role == "submit":
         raise Problem(403, "forbidden", "This key may only submit tasks. Sign in with a key of the role admin.")
     if framed and key.role == "admin":

@@ -61,6 +61,7 @@ CREATE TABLE emq_push_endpoints (
     body TEXT NOT NULL,
     created_us BIGINT NOT NULL,
     changed_us BIGINT NOT NULL,
+    log_end BIGINT DEFAULT '0' NOT NULL,
     PRIMARY KEY (environment, topic)
 ) WITHOUT ROWID;  -- SQLite
 );  -- PostgreSQL
@@ -106,6 +107,17 @@ CREATE TABLE emq_push_keys (
 );  -- PostgreSQL
 CREATE INDEX emq_push_keys_id ON emq_push_keys (environment, id);
 CREATE INDEX emq_push_keys_parent ON emq_push_keys (environment, parent);
+
+CREATE TABLE emq_push_log (
+    environment TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    number BIGINT NOT NULL,
+    message TEXT NOT NULL,
+    placed_us BIGINT NOT NULL,
+    PRIMARY KEY (environment, topic, number)
+) WITHOUT ROWID;  -- SQLite
+);  -- PostgreSQL
+CREATE UNIQUE INDEX emq_push_log_message ON emq_push_log (environment, topic, message);
 
 CREATE TABLE emq_push_messages (
     environment TEXT NOT NULL,
