@@ -8,6 +8,7 @@ import re
 import pytest
 from test_pages_gate import SAME_SITE, key_of, proof_in, signed_in
 
+from emq_push.records.poll_log import PollLog
 from support import push_api
 from support.push_api import Api
 
@@ -96,3 +97,25 @@ async def test_a_strict_catalogue_refuses_other_types_in_the_form(api: Api) -> N
     assert made.status_code == 200
     [endpoint] = await api.listed(ENDPOINTS)
     assert endpoint["event_types"] == ["order.paid", "order.*"]
+
+
+async def test_a_polling_endpoint_is_added_and_shows_what_waits_to_be_fetched(api: Api) -> None:
+    http = await signed_in(api, await key_of(api, "manage"))
+    page = (await http.get("/ui/tenants/shop/endpoints/new")).text
+    typed = {"csrf": proof_in(page), "url": "poll:", "event_types": "*", "timeout_s": "10"}
+    assert "poll: for messages that wait" in page
+    assert (await http.post("/ui/tenants/shop/endpoints/new", data=typed, headers=SAME_SITE)).status_code == 200
+    [made] = await api.listed(ENDPOINTS)
+    log, service = PollLog(api.service.parts.environment), api.service
+    await service.parts.write(lambda c: log.place(c, f"shop.{made['id']}", ["a", "b"], service.parts.now_us()))
+    shown = (await http.get(f"/ui/tenants/shop/endpoints/{made['id']}")).text
+    assert re.search(r"<dt>To fetch</dt><dd>2 .*the oldest came", shown)
+    assert f"{ENDPOINTS}/{made['id']}/poll" in shown
+    assert "<dd>poll:</dd>" in shown
+    other = await api("POST", ENDPOINTS, {"url": URL})
+    assert "To fetch" not in (await http.get(f"/ui/tenants/shop/endpoints/{other['id']}")).text
+
+
+async def test_a_key_that_only_fetches_sees_no_page(api: Api) -> None:
+    with pytest.raises(AssertionError, match="may only fetch"):
+        await signed_in(api, await key_of(api, "poll"))

@@ -150,6 +150,12 @@ async def test_what_waits_in_a_log_is_not_taken_for_lost(
 ) -> None:
     await post(api, message(id="m"))
     [found] = await fetched(api, polled, 1)
+    topic = await api.app.catalog.get(f"acme.{polled.rpartition('/')[2]}")
+
+    async def is_saved() -> bool:
+        return all(at.watermark == tail for at, _, tail in await api.app.admin.offsets(topic))
+
+    await until(is_saved)
     later_us = api.service.parts.now_us() + 3_600_000_000
     monkeypatch.setattr(api.service.parts, "now_us", lambda: later_us)
     sweep = Sweep(api.service.parts)
@@ -188,7 +194,8 @@ async def test_large_payloads_come_in_several_answers(api: Api, polled: str) -> 
 
 
 async def _waiting(api: Api, polled: str, n: int) -> bool:
-    return (await api.service.polling.state("acme", polled.rpartition("/")[2])).waiting == n
+    state = await api.service.polling.state("acme", polled.rpartition("/")[2])
+    return state is not None and state.waiting == n
 
 
 @pytest.mark.parametrize("url", ["poll:x", "poll://host", "POLL:/x"])

@@ -107,10 +107,15 @@ class PollService:
             if some < rows.IDS_AT_ONCE:
                 return count
 
-    async def state(self, tenant: str, endpoint: str) -> State:
-        """Return how many messages wait in the log of an endpoint, and since when."""
-        found = await self._parts.read(lambda c: self._log.state(c, topic_of(tenant, endpoint)))
-        return found or State(0, 0)
+    async def state(self, tenant: str, endpoint: str) -> State | None:
+        """Return the state of an endpoint's log; None if it is not a polling endpoint."""
+
+        def read(connection: sa.Connection) -> State | None:
+            found = self._endpoints.find(connection, tenant, endpoint)
+            polled = found is not None and found.settings.url == f"{POLL}:"
+            return self._log.state(connection, topic_of(tenant, endpoint)) if polled else None
+
+        return await self._parts.read(read)
 
     async def close(self) -> None:
         """Let waiting requests go on, with nothing. Safe to repeat."""

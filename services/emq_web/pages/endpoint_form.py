@@ -68,13 +68,14 @@ def fields_of(given: Typed, own_rate: float, headers: Sequence[str]) -> list[Fie
         own_rate: the tenant's.
         headers: names of those that the endpoint has.
     """
+    url_hint = "https://... of your server; or poll: for messages that wait until your own program fetches them."
     types_hint = "With spaces between; order.* for all below order, * for all."
     channels_hint = "With spaces between: only messages that name one of them. Empty: all messages."
     rate_hint = f"Most deliveries started in a second; empty for your own rate of {number(own_rate)}."
     there = f"It has {', '.join(headers)}. Name: without a value removes one. Those that you do not name stay."
     headers_hint = f"A line each: Name: value. {there if headers else 'No page shows the values again.'}"
     return [
-        Field("url", "URL", given.url, "url", required=True),
+        Field("url", "URL", given.url, "url", url_hint, required=True),
         Field("description", "Name for people", given.description),
         Field("event_types", "Event types", given.event_types, hint=types_hint),
         Field("channels", "Channels", given.channels, hint=channels_hint),

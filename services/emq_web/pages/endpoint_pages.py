@@ -127,6 +127,7 @@ async def show(tenant: str, endpoint: str, screen: View, done: str = "") -> Resp
     context: dict[str, Any] = {
         "of": of,
         "endpoint": found,
+        "log": await service.polling.state(tenant, endpoint),
         "row": await tenant_screen.endpoint_row(service, found),
         "list": tenant_pages.DeliveryList([*page.rows], names, "", "", ""),
         "types": [each.name for each in await service.event_types.all()],

@@ -240,5 +240,6 @@ async def _priorities(service: PushService, topics: Sequence[Topic]) -> list[tup
 def _row(endpoint: Endpoint, topic: Topic, lag: EndpointLag, used: float | None) -> EndpointRow:
     settings = endpoint.settings
     url = urlsplit(settings.url)  # its other parts are where people put secrets
-    shown = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
+    place = f"//{url.netloc.rpartition('@')[2]}{url.path}" if url.netloc else ""
+    shown = f"{url.scheme}:{place}"
     return EndpointRow(endpoint.id, settings.description, shown, topic.qps, used, lag, endpoint.is_paused)
