@@ -68,7 +68,7 @@ async def test_a_performer_gets_the_attributes_of_the_resource_and_its_parents()
     async def perform(one: Task, run: Run) -> None:
         found.append(run.attributes)
 
-    async with Bench(pool).working() as bench:
+    async with SchedulerBench(pool).working() as bench:
         await bench.scheduler.perform(task(1), perform)
     assert found == [{"url": "u", "key": "own", "name": "r1"}]
 
