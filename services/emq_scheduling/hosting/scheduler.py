@@ -201,7 +201,7 @@ class Scheduler:
                     self._drop(waiting, exc)
         self.healths.look(now)
         self.estimates.apply(self.matching.costing)
-        self.accounts.keyed.sweep(now)
+        self.accounts.sweep(now)
         self.matching.look_again(now)
         self.soon()
 

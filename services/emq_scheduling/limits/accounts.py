@@ -25,6 +25,9 @@ __all__ = ["PROBE_FACTOR", "Accounts", "Charge", "First"]
 
 NO_METERS: Set[int] = frozenset()
 
+FORMER = 1_000
+"""Most resources that are gone whose use is remembered, those that went last: debt under an amount of 0 never ends."""
+
 
 class First(NamedTuple):
     """A task that is charged before the one that is asked about.
@@ -92,11 +95,25 @@ class Accounts:
             if self._saves:
                 account.save()
         self._accounts = {name: self._accounts[name] for name in pool.resources}
-        self._former = {name: account for name, account in self._former.items() if account.counts(now)}
         self._follow_paths(gone)
+        self._forget_former(now)
         self.keyed.follow(pool, now)
         for charge in self._open:
             charge.rebind(self._path(charge.resource, now) if charge.resource in self._paths else None, now)
+
+    def sweep(self, now: float) -> None:
+        """Forget what does not count any more: call this about once a second."""
+        self._forget_former(now)
+        self.keyed.sweep(now)
+
+    def _forget_former(self, now: float) -> None:
+        if self._former:
+            left = [name for name, account in self._former.items() if account.counts(now)][-FORMER:]
+            self._former = {name: self._former[name] for name in left}
+
+    def counts(self, resource: str) -> bool:
+        """Return whether the pool has a resource, or its use would still count if it came back."""
+        return resource in self._accounts or resource in self._former
 
     def _follow_paths(self, gone: Set[str]) -> None:
         """Make the paths of the resources that have moved again; let others below changed ones follow when needed."""

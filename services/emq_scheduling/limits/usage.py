@@ -103,12 +103,14 @@ class Usage:
         self._accounts = accounts
         self._watched: list[Reserve] = []
         self._paid_at: dict[str, dict[str, float]] = {}  # when the saved debt of limits per second is paid
+        self._rows: dict[str, float] = {}  # resources that the database may have, and until when that counts
         self._all_at = -math.inf  # the last look at all keys
         self.has_more = False
 
     def restore(self, saved: dict[str, SavedUse], now: float) -> None:
         """Charge a former owner's saved use, by resource, and its reserves, before anything starts."""
         keyed = self._accounts.keyed
+        self._rows = {name: _until(use) for name, use in saved.items() if not name.startswith(MARK)}
         accounts: dict[str, Account | KeyAccount] = {}
         for name in [name for name in saved if name.startswith(MARK)]:
             if (kept := keyed.restored(name, now)) is not None:
@@ -140,12 +142,15 @@ class Usage:
             self._watched += reserves.values()
             if self._needs(name, reserves, now):
                 due[name] = any(reserve.asked for reserve in reserves.values())
-        chosen = sorted(due, key=due.__getitem__, reverse=True)[:AT_ONCE] + self._keys(now)
+        chosen = sorted(due, key=due.__getitem__, reverse=True)[:AT_ONCE]
+        chosen += self._keys(now)
         self.has_more = len(due) > AT_ONCE or bool(self._accounts.keyed.short)
         found = {}
         for name in chosen:
             limits = {_written(key): self._planned(name, key, now) for key in self._reserves(name)}
-            found[name] = SavedUse(now, limits | self._debts(name, now))
+            use = found[name] = SavedUse(now, limits | self._debts(name, now))
+            if not name.startswith(MARK):
+                self._rows[name] = _until(use)
         return found
 
     def _needs(self, name: str, reserves: dict[Key, Reserve], now: float) -> bool:
@@ -175,19 +180,22 @@ class Usage:
             keyed.account(name).is_saved = True
         return list(chosen)
 
-    def gone(self) -> list[str]:
+    def gone(self, now: float) -> list[str]:
         """Return the names of accounts whose rows are to be deleted; call `deleted` once they are."""
         keyed = self._accounts.keyed
         for name in list(keyed.gone):
             if keyed.has(name):  # it was used again since, or its limit came back
                 keyed.account(name).is_saved = True  # as the row is still there
                 del keyed.gone[name]
-        return list(keyed.gone)[:KEYS_AT_ONCE]
+        over = self._rows.items()
+        resources = [name for name, until in over if until <= now and not self._accounts.counts(name)]
+        return [*itertools.islice(keyed.gone, KEYS_AT_ONCE), *resources[:AT_ONCE]]
 
     def deleted(self, names: list[str]) -> None:
         """The rows of these accounts are deleted."""
         for name in names:
             self._accounts.keyed.gone.pop(name, None)
+            self._rows.pop(name, None)
             self._paid_at.pop(name, None)
 
     def final(self, now: float) -> dict[str, SavedUse]:
@@ -210,9 +218,10 @@ class Usage:
                 if _written(key) in use.limits:
                     reserve.saved(reserve.course.planned)
                     reserve.course.saved_at = use.at
-            for written in use.limits.keys() - {_written(key) for key in reserves}:
-                paid_at = self._paid(name, written, use.limits[written].debt, use.at)
-                self._paid_at.setdefault(name, {})[written] = paid_at
+            debts = use.limits.keys() - {_written(key) for key in reserves}
+            self._paid_at[name] = {each: self._paid(name, each, use.limits[each].debt, use.at) for each in debts}
+            if not debts:
+                del self._paid_at[name]
             if name.startswith(MARK):
                 self._accounts.keyed.saved(name)
 
@@ -308,6 +317,11 @@ def _restore(meter: PeriodMeter, kind: Kind | None, limit: SavedLimit, at: float
         meter.owe(max(0.0, missing - max(0.0, now - at) * per_s), now)
     elif isinstance(meter, WindowMeter):
         meter.restore(list(limit.held), limit.debt, at, now)
+
+
+def _until(use: SavedUse) -> float:
+    """Return when the saved use of a resource counts no more, but for its debt."""
+    return use.at + max((PERIODS_S[written.rpartition("/")[2]] for written in use.limits), default=0.0)
 
 
 def _written(key: Key) -> str:

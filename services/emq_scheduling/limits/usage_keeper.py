@@ -169,7 +169,8 @@ class UsageKeeper:
 
     async def _save(self) -> bool:
         """Save the accounts that are due; return whether more are."""
-        plan, gone = self._usage.plan(self._clock.now()), self._usage.gone()
+        now = self._clock.now()
+        plan, gone = self._usage.plan(now), self._usage.gone(now)
         if not plan and not gone:
             return False
         is_saved = False

@@ -39,7 +39,7 @@ class Owner:
 
     def save(self, now: float, *, is_written: bool = True, is_known: bool = True) -> int:
         """Save; return how many rows were written or deleted."""
-        plan, gone = self.usage.plan(now), self.usage.gone()
+        plan, gone = self.usage.plan(now), self.usage.gone(now)
         if is_written:
             self.rows |= {n: msgspec.json.decode(msgspec.json.encode(each), type=SavedUse) for n, each in plan.items()}
             for name in gone:

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from emq_scheduling.limits import accounts
 from emq_scheduling.limits.reserve import AGAIN_S
 from emq_scheduling.limits.usage import AT_ONCE, SavedUse, Usage
 from emq_scheduling.model import Limit, Pool, Resource
@@ -280,3 +281,40 @@ def test_what_starts_while_a_smaller_reserve_is_being_saved_is_covered_by_it() -
         used += second.starts(NOW + 22 + step)
         second.save(saved, NOW + 22 + step)
     assert used <= 100
+
+
+def test_the_row_of_a_resource_that_is_gone_is_deleted_once_its_use_counts_no_more() -> None:
+    saved: dict[str, SavedUse] = {}
+    first = Owner(pool(), saved, NOW)
+    first.save(saved, NOW)
+    assert first.starts(NOW + 1, 3) == 3
+    first.save(saved, NOW + 1)
+    without = Pool("p", resources={"b": Resource()})
+    first.accounts.follow(without, NOW + 2)
+    first.accounts.sweep(NOW + 2)
+    assert first.usage.gone(NOW + 3) == []
+    second = Owner(without, saved, NOW + 4)
+    assert second.usage.gone(NOW + 5) == [], "it may come back under the next owner"
+    for owner in (first, second):
+        owner.accounts.sweep(NOW + 65)
+        assert owner.usage.gone(NOW + 65) == ["a"]
+        owner.usage.deleted(["a"])
+        assert owner.usage.gone(NOW + 65) == []
+        assert not owner.usage._rows
+
+
+def test_resources_that_come_and_go_with_debt_leave_only_the_latest_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "FORMER", 10)
+    owner = Owner(Pool("p"), {}, NOW)
+    for number in range(30):
+        limits = (Limit("requests", 5, "second"),)
+        of = Pool("p", resources={f"r{number}": Resource(limits=limits)})
+        owner.accounts.follow(of, NOW + 2)
+        charge = owner.accounts.charge(f"r{number}", {}, NOW + 3)
+        assert charge is not None
+        charge.end(NOW + 3, {"requests": 1e9})
+        owner.save({}, NOW + 4)
+        owner.accounts.follow(Pool("p"), NOW + 5)
+    assert list(owner.accounts._former) == [f"r{number}" for number in range(20, 30)]
+    owner.usage.deleted(owner.usage.gone(NOW + 10))
+    assert len(owner.usage._paid_at) == len(owner.usage._rows) == 10
