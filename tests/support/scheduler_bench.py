@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator
 from typing import Self
 
 from emq_scheduling.hosting.attempts import Ended
+from emq_scheduling.hosting.beats import Beats
 from emq_scheduling.hosting.scheduler import Scheduler
 from emq_scheduling.model import Pool
 from emq_scheduling.records.cancels import Remembered
+from emq_scheduling.records.progress import Progress
 from support.manual_clock import ManualClock
 
 
@@ -21,7 +23,7 @@ class SchedulerBench:
         is_held: whether the scheduler's host still owns the pool.
     """
 
-    def __init__(self, pool: Pool, now: float = 1_000.0, version: int = 0) -> None:
+    def __init__(self, pool: Pool, now: float = 1_000.0, version: int = 0, progress: Progress | None = None) -> None:
         self.ended: list[Ended] = []
         self.clock = ManualClock(now)
         self.cancels = Remembered()
@@ -34,6 +36,7 @@ class SchedulerBench:
             self._on_ended,
             version=version,
             cancels=self.cancels,
+            beats=None if progress is None else Beats(progress, pool.name, self.clock),
         )
         self.clock.advance(1.0)
 

@@ -11,15 +11,14 @@ import pytest
 
 from emq.runtime import errors
 from emq_scheduling.hosting import beats as beats_
-from emq_scheduling.hosting.attempts import Ended, Run
-from emq_scheduling.hosting.beats import MOST_BYTES, MOST_LEFT, Beats, encoded
-from emq_scheduling.hosting.scheduler import Scheduler
+from emq_scheduling.hosting.attempts import Run
+from emq_scheduling.hosting.beats import MOST_BYTES, MOST_LEFT, encoded
 from emq_scheduling.hosting.silence import STALL_S, Silence
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import rules
 from emq_scheduling.records.progress import Key, Progress, Told, key_of
 from emq_scheduling.tasks import Task
-from support.manual_clock import ManualClock
+from support.scheduler_bench import SchedulerBench
 
 
 class Rows(Progress):
@@ -62,16 +61,11 @@ def pool_of(**of_type: object) -> Pool:
     return Pool("p", resources=resources, types={"work": TaskType(**of_type)})  # type: ignore[arg-type]
 
 
-class Host:
+class Host(SchedulerBench):
     def __init__(self, pool: Pool, rows: Rows) -> None:
-        self.clock = ManualClock(1_000.0)
-        self.beats = Beats(rows, "p", self.clock)
-        self.ended: list[Ended] = []
-        self.scheduler = Scheduler(pool, self.clock, lambda: True, lambda: True, self._on_ended, beats=self.beats)
-        self.clock.advance(1.0)
-
-    async def _on_ended(self, ended: Ended) -> None:
-        self.ended.append(ended)
+        super().__init__(pool, progress=rows)
+        assert self.scheduler._beats is not None
+        self.beats = self.scheduler._beats
 
 
 # ------------------------------------------------------------------------------------------------------- the progress

@@ -16,15 +16,14 @@ from emq_scheduling.choice.sums import Sum, Sums
 from emq_scheduling.forecast.pacing import MOST_SHAPES, Pace, Unseen
 from emq_scheduling.forecast.prediction import Predictor, forecast, predicted_waits
 from emq_scheduling.forecast.what_if import changed, what_if
-from emq_scheduling.hosting.attempts import Ended, Run
+from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.hosting.estimates import MOST, ODD, PRIOR, Estimates
-from emq_scheduling.hosting.scheduler import Scheduler
 from emq_scheduling.hosting.viewing import Viewer
 from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.model import Costs, Limit, Pool, Resource, TaskType
 from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeCost
 from emq_scheduling.tasks import Task
-from support.manual_clock import ManualClock
+from support.scheduler_bench import SchedulerBench, rest
 
 STEP_S = 0.05
 TYPE_AND_TASK = [(1.0, 10.0), (10.0, 1.0)]
@@ -37,22 +36,20 @@ def pool_of(costs: float, limit: Limit | None = None, **of_type: object) -> Pool
     return Pool("p", resources={"r": resource}, types={"work": kind})
 
 
-class Bench:
+class Bench(SchedulerBench):
     """A scheduler on a manual clock; each task uses `uses` tokens, or as many as it is charged if that is None."""
 
     def __init__(self, pool: Pool, uses: float | None = None) -> None:
-        self.clock = ManualClock(1_000.0)
-        self.scheduler = Scheduler(pool, self.clock, lambda: True, lambda: True, self._on_ended)
+        super().__init__(pool)
         self.uses = uses
         self.fails = False
         self.starts: list[float] = []
-        self.charged: list[Costs] = []
         self._tasks: list[asyncio.Task[object]] = []
-        self.clock.advance(1.0)
         self.viewer = Viewer(self.scheduler, "h", self.clock.now())
 
-    async def _on_ended(self, ended: Ended) -> None:
-        self.charged.append(ended.placement.costs)
+    @property
+    def charged(self) -> list[Costs]:
+        return [ended.placement.costs for ended in self.ended]
 
     async def _perform(self, task: Task, run: Run) -> None:
         self.starts.append(run.at)
@@ -78,8 +75,7 @@ class Bench:
         while len(self.starts) < until:
             self.clock.advance(STEP_S)
             self.scheduler.sweep()
-            for _ in range(10):
-                await asyncio.sleep(0)
+            await rest()
             assert self.clock.now() < began + 1_000
         return self.starts[until - 1] - began
 

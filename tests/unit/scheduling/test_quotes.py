@@ -6,13 +6,11 @@ import asyncio
 
 import pytest
 
-from emq_scheduling.hosting.attempts import Ended, Run
-from emq_scheduling.hosting.scheduler import Scheduler
+from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
-from emq_scheduling.records.cancels import Remembered
 from emq_scheduling.tasks import Task
-from support.manual_clock import ManualClock
+from support.scheduler_bench import SchedulerBench, rest
 
 NOW = 1_700_049_600.0
 MINUTE = Limit("requests", 100, "minute")
@@ -151,13 +149,10 @@ def test_the_word_outlasts_a_change_of_the_pool_and_goes_with_its_limit() -> Non
 
 async def test_a_performer_tells_what_is_left() -> None:
     pool = Pool("p", resources={"a": Resource(limits=(MINUTE,), takes={"t": {}})}, types={"t": TaskType()})
-    clock, found = ManualClock(NOW), list[float]()
-
-    async def ended(_: Ended) -> None:
-        pass
+    bench, found = SchedulerBench(pool, NOW), list[float]()
 
     async def perform(_: Task, run: Run) -> None:
-        found.append(clock.now())
+        found.append(bench.clock.now())
         run.left("requests", 0, reset_s=12.5)
         with pytest.raises(ValueError, match="left of 'requests': units -1 must be a finite number, 0 or more"):
             run.left("requests", -1, reset_s=1)
@@ -169,17 +164,14 @@ async def test_a_performer_tells_what_is_left() -> None:
             with pytest.raises(ValueError, match=r"^used requests=\S+: give a finite number of units, 0 or more$"):
                 run.used(requests=wrong)  # type: ignore[arg-type]
 
-    scheduler = Scheduler(pool, clock, lambda: True, lambda: True, ended, cancels=Remembered())
-    clock.advance(1.0)
-    first = clock.now()
-    await scheduler.perform(Task("1", "p", "t", "", None, b"", 1, 0), perform)
-    second = asyncio.create_task(scheduler.perform(Task("2", "p", "t", "", None, b"", 1, 0), perform))
-    for seconds in (12.4, 0.2):
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert found == [first]
-        clock.advance(seconds)
-        scheduler.sweep()
-    await second
-    assert found == [first, pytest.approx(first + 12.6)]
-    scheduler.close()
+    async with bench.working():
+        first = bench.clock.now()
+        await bench.scheduler.perform(Task("1", "p", "t", "", None, b"", 1, 0), perform)
+        second = asyncio.create_task(bench.scheduler.perform(Task("2", "p", "t", "", None, b"", 1, 0), perform))
+        for seconds in (12.4, 0.2):
+            await rest()
+            assert found == [first]
+            bench.clock.advance(seconds)
+            bench.scheduler.sweep()
+        await second
+        assert found == [first, pytest.approx(first + 12.6)]
