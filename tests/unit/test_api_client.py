@@ -44,6 +44,7 @@ SAMPLES: dict[str, Any] = {
     "origin": "events.example.com",
     "role": "read",
     "table": "resources",
+    "template": {"text.$": "$.name"},
     "url": "https://hooks.example/in",
 }
 WRITTEN_TWICE: dict[type[msgspec.Struct], str] = {
