@@ -85,16 +85,26 @@ async def test_a_server_is_added_and_another_removed_under_load_and_nothing_is_l
             moved = await spread(listed, [second, third])
             await load.more(30)
             assert set(moved) == {(first.address, second.address), (first.address, third.address)}
+            for _ in range(20):  # a range is on its way for so short a time that a busy machine may see no call to it
+                if "_TRYAGAIN" in _told(listed):
+                    break
+                await spread(listed, listed.nodes)
+                await spread(listed, [second, third])
+            await load.more(30)
         assert first.ask("KEYS", "*") == [SERVERS]
         assert Counter(ranges(second)) == {second.address: 32, third.address: 32}
-        told = first.ask("INFO", "errorstats") + second.ask("INFO", "errorstats")
-        assert "_MOVED" in told, "no call met a range that had moved; the test tried nothing"
-        assert "_TRYAGAIN" in told, "no call met a range on its way; the test tried nothing"
+        assert "_MOVED" in _told(listed), "no call met a range that had moved; the test tried nothing"
+        assert "_TRYAGAIN" in _told(listed), "no call met a range on its way; the test tried nothing"
     assert not load.unknown
     assert not load.refused
     assert set(load.handled) == load.known
     assert max(load.handled.values()) == 1
     assert max(load.starts.values()) <= QPS
+
+
+def _told(listed: ListedServers) -> str:
+    """Return which errors the servers have answered, with their counts."""
+    return "".join(node.ask("INFO", "errorstats") for node in listed.nodes)
 
 
 @pytest.mark.parametrize("lose", [servers.Server.kill, servers.Server.pause])
