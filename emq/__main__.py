@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import sys
-from importlib import metadata
 
 if __name__ == "__main__":
-    [command] = metadata.entry_points(group="console_scripts", name="emq")
+    try:
+        from importlib import metadata  # it takes a moment, in which Ctrl-C may come
+
+        [command] = metadata.entry_points(group="console_scripts", name="emq")
+        run = command.load()
+    except KeyboardInterrupt:
+        sys.exit(130)
     sys.argv[0] = "emq"
-    sys.exit(command.load()())
+    sys.exit(run())

@@ -12,7 +12,7 @@ from emq.observe import planned as book
 from emq.observe.dead_letters import EVERY, Letter, Selection
 from emq.runtime import extending
 from emq.runtime.inputs import is_pattern
-from emq.topics import asking
+from emq.topics import asking, rules
 from emq.topics.model import Kind, State, Topic
 from emq.topics.option_types import KindName, OptionArguments, StateName
 
@@ -59,6 +59,7 @@ class OperatingApp(HostingApp):
         given |= {} if group_qps is None else {"group_qps": group_qps}
         given |= {} if priorities is None else {"priorities": priorities}
         asked = asking.topic_of(name, given)
+        rules.validate_plain(name)
         [topic] = await self.admin.create([asked], exist_ok=exist_ok or update)
         different = asking.differences(asked, topic, asked.own if topic.family else given)
         if different and update:

@@ -36,8 +36,10 @@ def decoder(annotation: Any, name: str) -> Decode:
         raise TypeError("it holds Message, which is no payload")
     customs = {kind for kind in _unknown_to_msgspec(annotation) if not _is_pydantic(kind)}
     if customs:
-        raise TypeError(f"EMQ cannot decode {', '.join(sorted(_named(kind) for kind in customs))}")
-    return _Structured(name, *(_by_pydantic(annotation) if _is_for_pydantic(annotation) else _by_msgspec(annotation)))
+        named = sorted(getattr(kind, "__qualname__", None) or str(kind) for kind in customs)
+        raise TypeError(f"EMQ cannot decode {', '.join(named)}")
+    made = _by_pydantic if any(map(_is_pydantic, _classes(annotation))) else _by_msgspec
+    return _Structured(name, *made(annotation))
 
 
 def _text(message: Message) -> str:
@@ -137,10 +139,6 @@ def _place(steps: tuple[int | str, ...]) -> str:
     return f" - at `${path}`" if path else ""
 
 
-def _is_for_pydantic(annotation: Any) -> bool:
-    return any(_is_pydantic(kind) for kind in _classes(annotation))
-
-
 def _is_pydantic(kind: object) -> bool:
     return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
 
@@ -166,7 +164,3 @@ def _nodes(annotation: Any) -> Iterator[Any]:
             if isinstance(node, msgspec.inspect.Type):
                 yield node
             open_.extend(getattr(node, name) for name in node.__struct_fields__ if name != "default")
-
-
-def _named(kind: Any) -> str:
-    return getattr(kind, "__qualname__", None) or str(kind)

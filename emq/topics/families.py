@@ -77,10 +77,7 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"{bounds.name_length} there; shorten the name, or raise it: emq family set '{self.name}' "
                 "name_length=..."
             )
-        if inputs.is_pattern(rest):  # whatever the alphabet: a stranger's topic `*` would be every topic for a command
-            raise errors.InvalidTopic(
-                f"topic name {name!r}: commands take a name with *, ? or [ for a pattern; leave them out"
-            )
+        rules.validate_plain(name)  # whatever the alphabet
         if wrong := _outside(bounds.alphabet).search(rest):
             raise errors.InvalidTopic(
                 f"topic name {name!r} contains {wrong.group()!r}, and family {self.name!r} takes only the characters "

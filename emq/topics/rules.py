@@ -186,6 +186,12 @@ def validate_text(name: object, of: str = "topic") -> int:
         raise errors.InvalidTopic(f"{of} name {inputs.shown(name)} is not valid UTF-8") from None
 
 
+def validate_plain(name: str) -> None:
+    """Raise `InvalidTopic` if `name` reads as a pattern: for commands, a topic `*` would be every topic."""
+    if inputs.is_pattern(name):
+        raise errors.InvalidTopic(f"topic name {name!r} reads as a pattern; leave out *, ? and [, or make a family")
+
+
 def validate_name(name: str, of: str = "topic") -> None:
     """Raise `InvalidTopic` unless `name` can name a topic; `of` is what the error calls it."""
     size = validate_text(name, of)

@@ -40,15 +40,17 @@ def test_ctrl_c_while_waiting_for_input_counts_what_was_published(emq: Shell) ->
     assert process.stderr.read() == "emq: interrupted; 2 messages published before\n"
 
 
-def test_ctrl_c_while_the_command_loads_ends_it_without_a_word(emq: Shell) -> None:
-    program = """
-import sys, emq_cli
+@pytest.mark.parametrize("loading", ["emq_cli.commands", "emq_cli.running", "emq.runtime.errors", "importlib.metadata"])
+@pytest.mark.parametrize("begin", ["emq_cli.main()", "runpy.run_module('emq', run_name='__main__')"])
+def test_ctrl_c_while_the_command_loads_ends_it_without_a_word(emq: Shell, loading: str, begin: str) -> None:
+    program = f"""
+import runpy, sys, emq_cli
 class Interrupted:
     def find_spec(self, name, *_):
-        if name == "emq_cli.commands":
+        if name == "{loading}":
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupted())
-emq_cli.main()
+{begin}
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from emq import App
+from emq.runtime import errors
 from support.emq_shell import Shell, opened
 
 
@@ -98,3 +99,12 @@ def test_a_change_of_a_topic_that_its_family_has_not_made_yet_names_the_remedy(e
     assert "a publish makes it in family 'orders.*'; to give it other settings: emq topic create orders.acme" in told
     emq("topic create orders.acme --qps 500")
     assert emq.json("topic list")[0]["own"] == ["qps"]
+
+
+@pytest.mark.parametrize("name", ["a b", "", "a" * 300, "orders.*", "a?", "[a", "a/b", "a{b", "sandbox:a"])
+def test_names_are_checked_alike_in_library_and_command_line(emq: Shell, name: str) -> None:
+    emq("topic create there --qps 1")
+    with pytest.raises(errors.InvalidTopic) as caught:
+        opened(lambda app: app.create_topic(name, qps=1))
+    assert emq.refused("topic create --qps 1 --", name, code=2) == f"emq: {caught.value}\n"
+    assert [topic["name"] for topic in emq.json("topic list")] == ["there"]

@@ -62,8 +62,8 @@ def test_the_longest_prefix_counts_and_something_follows_it(name: str, found: st
         ("orders.a+b", r"contains '\+', and family 'orders\.\*' takes only the characters .* alphabet="),
         ("orders.é", r"contains 'é'"),
         ("orders.a b", r"contains ' '; white space"),
-        ("orders.*", "for a pattern; leave them out"),
-        ("orders.[a]", "for a pattern; leave them out"),
+        ("orders.*", "reads as a pattern; leave out"),
+        ("orders.[a]", "reads as a pattern; leave out"),
     ],
 )
 async def test_a_name_out_of_bounds_is_refused_with_the_remedy(catalog: Catalog, name: str, text: str) -> None:

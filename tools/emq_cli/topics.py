@@ -59,13 +59,10 @@ async def create(
 
     Example: emq topic create mail --qps 20 --set delay_levels=remind=30m,final=2h
     """
+    from emq.topics import rules
     from emq_cli import topic_settings
 
-    if is_pattern(name):
-        raise errors.InvalidTopic(
-            f"topic {name!r}: other commands take a name with *, ? or [ for a pattern; leave them out, or give all "
-            f"topics below a prefix their settings: emq family create"
-        )
+    rules.validate_plain(name)
     wish = topic_settings.Wish(qps, kind, slots, group_qps, priorities, url, settings)
     topic = topic_settings.asked(name, wish)
     topic_settings.check(topic, session.settings)

@@ -77,7 +77,8 @@ class Levelling:
 
     def even_out(self) -> None:
         """Move groups until no host is low or beyond its bound, as far as whole groups allow."""
-        while self._fill_low() or self._relieve_full():
+        loads = self._loads
+        while any([*map(self._fill, loads.below(LOW))]) or any([*map(self._relieve, loads.beyond(SHED))]):
             pass
 
     def _walk(self, ring: Ring, group: str, limit: float, but: str | None = None) -> str | None:
@@ -91,9 +92,6 @@ class Levelling:
     def _move(self, group: str, host: str) -> None:
         self._loads.put(group, host)
         self.why[group] = PlacementReason.EVENED
-
-    def _fill_low(self) -> bool:
-        return sum(self._fill(host) for host in self._loads.below(LOW)) > 0
 
     def _fill(self, host: str) -> bool:
         """Fill a host from the fullest hosts in turn, each time with the largest group that fits: the fewest moves."""
@@ -126,9 +124,6 @@ class Levelling:
             after = loads.ratio_with(host, demand)
             if after <= 1 and after < loads.ratio(giver) and loads.ratio_with(giver, -demand) >= LOW:
                 yield group
-
-    def _relieve_full(self) -> bool:
-        return sum(self._relieve(host) for host in self._loads.beyond(SHED)) > 0
 
     def _relieve(self, host: str) -> bool:
         """Move groups away until the host is within its bound, or no move would help; return whether a group moved.
