@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,3 +179,13 @@ def test_the_rest_of_a_quota_comes_back_with_time() -> None:
     now_s = 3.0
     assert rates.take("a")["RateLimit"] == '"requests";r=5;t=3'
     assert rates.take("b")["RateLimit"] == '"requests";r=9;t=1'
+
+
+def test_what_the_page_calls_missing_has_no_path() -> None:
+    page = (Path(__file__).parents[2] / "docs/other-languages.md").read_text()
+    missing = page.partition("## What is not in the API")[2]
+    for word in ("weight", "drain", "import", "verify", "notices"):
+        assert f"`emq {word}" in missing or f" {word}" in missing
+        assert not [path for _, path, _ in operations() if re.search(rf"/{word}", path)]
+    assert "one by one" in missing
+    assert not [path for _, path, _ in operations() if path.startswith("/v1/topics")]

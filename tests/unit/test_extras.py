@@ -89,3 +89,19 @@ def test_no_hint_tells_to_install_emq_by_its_name() -> None:
     assert not BY_NAME.search("pip install 'emq[redis] @ git+https://git.example/emq'")
     assert not BY_NAME.search("pip install './dist/emq-0.1.0-py3-none-any.whl[redis]'")
     assert not [(path, hint) for path, text in sources().items() for hint in BY_NAME.findall(text)]
+
+
+def test_the_page_tells_what_each_extra_is_for() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    table = (ROOT / "docs/installing.md").read_text().partition("| extra |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(extras)
+
+
+@pytest.mark.parametrize(("extra", "parts"), [("production", ()), ("all", ("reload", "demo"))])
+def test_the_page_tells_which_extras_are_in_another(extra: str, parts: tuple[str, ...]) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    page = (ROOT / "docs/installing.md").read_text()
+    [row] = [line for line in page.splitlines() if line.startswith(f"| `{extra}` |")]
+    but = set(re.findall(r"`(\w+)`", row.partition("all of these but")[2]))
+    of_production = {each for text in extras["production"] for each in re.findall(r"\w+", text.partition("[")[2])}
+    assert but == set(extras) - of_production - {"production", "all"} - set(parts)
