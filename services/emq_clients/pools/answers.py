@@ -201,6 +201,8 @@ class LimitNow(msgspec.Struct, frozen=True):
         used: units in the present period. Of a bucket, the part of its burst that is missing, of the amount.
         kind: how the period counts: "rolling", "calendar" or "bucket"; null in flight.
         burst: of a bucket that has one of its own: the units that it holds.
+        left: units that are left by the provider's word, if that is less than what EMQ counts.
+        left_until: until when that holds.
     """
 
     name: str
@@ -210,6 +212,8 @@ class LimitNow(msgspec.Struct, frozen=True):
     used: float
     kind: str | None = None
     burst: float | None = None
+    left: float | None = None
+    left_until: datetime.datetime | None = None
 
 
 class ResourceNow(msgspec.Struct, frozen=True):

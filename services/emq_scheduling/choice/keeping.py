@@ -13,6 +13,9 @@ comes a moment later would wait for the next one. So less urgent tasks get a lim
 - **Of a day of the calendar**, at once, but for the units that more urgent tasks will probably use until its end; these
   are at most half of that time's part.
 
+- **Of what a provider says is left** until its reset (`Run.left`): the units that more urgent tasks will probably use
+  until then, and at least a hundredth of the amount.
+
 Among tasks of one level, those of tenants with a backlog count as half a level less urgent than the others.
 
 The most urgent of the types that can use a limit, and limits in flight, are never held back.
@@ -89,6 +92,7 @@ class Keeping:
                     if key[1] != "in_flight":
                         found[key] = spread_of(meter, now, former.get(key))
                         found[key].follow(meter, most_urgent)
+                        found[key].heed(self.accounts.account(name).quotes, key)
         self._places.clear()
 
     def _count(self, names: Iterable[str]) -> set[str]:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Mapping
 
 from emq.quota.bucket import Bucket
 from emq_scheduling.limits import calendars
+from emq_scheduling.limits.account import Key
 from emq_scheduling.limits.limits import BucketMeter, DayMeter, EvenMeter, Meter
+from emq_scheduling.limits.quote import Quote
 from emq_scheduling.model import DEFAULT_COST, PERIODS_S
 
 RELEASE = 0.98
@@ -73,7 +76,7 @@ class Rate:
 class Spread(abc.ABC):
     """One limit of one account: the use by each level."""
 
-    __slots__ = ("_meter", "_most_urgent", "_rates")
+    __slots__ = ("_key", "_meter", "_most_urgent", "_quotes", "_rates")
 
     half_life_s = HALF_LIFE_S
 
@@ -81,6 +84,16 @@ class Spread(abc.ABC):
         self._meter = meter
         self._most_urgent: float = math.inf
         self._rates: dict[float, Rate] = {}
+        self._quotes: Mapping[Key, Quote] = {}
+        self._key: Key = ("", "second")
+
+    def heed(self, quotes: Mapping[Key, Quote], key: Key) -> None:
+        """Also keep room of what providers say is left of a limit.
+
+        Args:
+            quotes: of the resource, now and later.
+        """
+        self._quotes, self._key = quotes, key
 
     def follow(self, meter: Meter, most_urgent: float) -> None:
         """Take over the meter, and the level of the most urgent type that may be charged to it."""
@@ -102,7 +115,23 @@ class Spread(abc.ABC):
             if other < level and (value := of.value(now)) > LEAST:
                 rate += value
                 size = max(size, of.size)
-        return self._wait_s(units, now, rate, size)
+        wait_s = self._wait_s(units, now, rate, size)
+        quote = self._quotes.get(self._key) if self._quotes else None
+        return wait_s if quote is None else max(wait_s, self._quote_wait_s(quote, units, now, rate, size))
+
+    def _quote_wait_s(self, quote: Quote, units: float, now: float, rate: float, size: float) -> float:
+        """As `_wait_s`, for what a provider says is left until its reset."""
+        found = quote.left(now)
+        if found is None:
+            return 0.0
+        left, until = found
+        kept = KEPT * self._meter.amount
+        if rate:
+            soon = rate * (until - now)
+            kept = max(kept, size, soon + 2.0 * math.sqrt(soon * size))
+        elif kept < DEFAULT_COST:
+            return 0.0
+        return 0.0 if left - units >= kept else min(LONG_S, max(LOOK_AGAIN_S, until - now))
 
     @abc.abstractmethod
     def _wait_s(self, units: float, now: float, rate: float, size: float) -> float:

@@ -166,16 +166,17 @@ def _resources(pool: Pool, live: Snapshot | None) -> RenderableType:
 
 def _limits(pool: Pool, name: str, view: ResourceView | None) -> list[str]:
     """Return limits such as `requests 12 of 50/second`, with the configured amount if less holds now."""
-    told = {} if view is None else {(each.name, each.per): each for each in view.limits}
+    views = {} if view is None else {(each.name, each.per): each for each in view.limits}
     found = []
     for limit in pool.resources[name].limits:
-        now = told.get((limit.name, limit.per))
+        now = views.get((limit.name, limit.per))
         period = "in flight" if limit.per == "in_flight" else f"a {limit.per}{limit.note}"
         if now is None:
             found.append(f"{limit.name} {output.number(limit.amount)} {period}")
             continue
         lowered = "" if now.amount == now.configured else f" (of {output.number(now.configured)})"
-        found.append(f"{limit.name} {output.number(now.used)} of {output.number(now.amount)}{lowered} {period}")
+        told = "" if now.left is None else f" (its provider: {output.number(now.left)} left)"
+        found.append(f"{limit.name} {output.number(now.used)} of {output.number(now.amount)}{lowered} {period}{told}")
     return found
 
 

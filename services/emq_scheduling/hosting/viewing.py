@@ -211,6 +211,7 @@ class Viewer:
                 LimitView(
                     *(limit.name, limit.per, amounts[name][key], limit.amount, used[name][key]),
                     *(limit.counts or "", limit.burst),
+                    *scheduler.accounts.left(name, (limit.name, limit.per), now),
                 )
                 for limit in resource.limits
                 for key in (limit_key(limit),)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from emq.runtime.inputs import shown
 from emq_scheduling.limits import ahead
-from emq_scheduling.limits.account import PROBE_FACTOR, Account, Entry, Path
+from emq_scheduling.limits.account import PROBE_FACTOR, Account, Entry, Key, Path
 from emq_scheduling.limits.charge import Charge
 from emq_scheduling.limits.keyed import NO_IDS, Counted, Id, KeyAccount, KeyedAccounts
 from emq_scheduling.limits.limits import Meter
@@ -346,6 +346,12 @@ class Accounts:
         if account.tell(keys[0], left, reset_s, now, since):
             for path in self._below[account.name].values():
                 path.forget()
+
+    def left(self, resource: str, key: Key, now: float) -> tuple[float | None, float]:
+        """Return what a provider says is left, and until when; (None, 0) unless that is less than the limit has."""
+        account = self._accounts[resource]
+        found = account.quotes[key].left(now) if key in account.quotes else None
+        return (None, 0.0) if found is None or found[0] >= account.meters[key].room(now) else found
 
     def factor(self, resource: str) -> float:
         """Return the factor of the resource itself."""

@@ -45,6 +45,16 @@ class Quote(Meter):
         self._left, self._told_at, self._until = left, now, now + reset_s
         self._per_s = comes / reset_s if reset_s > 0 else 0.0
 
+    @property
+    def told_at(self) -> float:
+        """When the latest word that counts came, in seconds since the epoch; minus infinity for never."""
+        return self._told_at
+
+    def left(self, now: float) -> tuple[float, float] | None:
+        """Return the units that may still start, and until when that holds; None if nothing holds now."""
+        room = self.room(now)
+        return None if room == math.inf else (room, self._until)
+
     def fits(self, units: float, now: float) -> bool:
         return units <= 0 or units <= self.room(now) + self.slack
 

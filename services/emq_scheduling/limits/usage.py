@@ -55,6 +55,9 @@ KEYS_AT_ONCE = 1_000
 ALL_S = 1.0
 """Seconds between looks at all keys that were charged; between these, only those are saved for which tasks wait."""
 
+TOLD_S = 2.0
+"""Least seconds between saves of a limit only because of what its provider says is left."""
+
 DEBT_S = 1.0
 """Debt of a limit per second is saved if it will be paid this many seconds later than the saved debt."""
 
@@ -72,6 +75,7 @@ class SavedLimit(msgspec.Struct, frozen=True, array_like=True):
         kind: how it counted.
         full: of a bucket: the units that it held when full.
         per_s: of a bucket: the units that came each second. These three are None if an older EMQ saved it.
+        left: units that a provider said are left, and until when; None if nobody said that.
     """
 
     held: tuple[tuple[float, float], ...]
@@ -80,6 +84,7 @@ class SavedLimit(msgspec.Struct, frozen=True, array_like=True):
     kind: Kind | None = None
     full: float | None = None
     per_s: float | None = None
+    left: tuple[float, float] | None = None
 
 
 class SavedUse(msgspec.Struct, frozen=True):
@@ -122,6 +127,10 @@ class Usage:
                 if limit is not None and isinstance(meter, PeriodMeter):
                     _restore(meter, account.kind_of(key), limit, saved[name].at, now)
                     meter.charge(limit.reserve, now)
+                    if limit.left is not None and isinstance(account, Account) and limit.left[1] > now:
+                        left, until = limit.left
+                        left = max(0.0, left - limit.reserve)
+                        self._accounts.tell(name, key[0], left, until - now, now, key[1], name)
                 if isinstance(account, Account) and key[1] == "second" and account.kind_of(key) != "calendar":
                     meter.charge(meter.room(now), now)  # only its debt is saved, and the rest may be used up
 
@@ -155,7 +164,9 @@ class Usage:
 
     def _needs(self, name: str, reserves: dict[Key, Reserve], now: float) -> bool:
         """Return whether a limit of an account must be saved."""
-        return any(self._is_due(reserve, now) for reserve in reserves.values()) or any(
+        if any(self._is_due(reserve, now) or self._is_told(name, key, now) for key, reserve in reserves.items()):
+            return True
+        return any(
             self._paid(name, key, limit.debt, now) > self._paid_at.get(name, {}).get(key, now) + DEBT_S
             for key, limit in self._debts(name, now).items()
         )
@@ -272,6 +283,15 @@ class Usage:
             return False
         return reserve.left < course.chunk / 2 or not course.saved_at <= now < course.saved_at + REFRESH_S
 
+    def _is_told(self, name: str, key: Key, now: float) -> bool:
+        """Return whether a provider has said since the last save that less is left than is counted."""
+        account = self._account(name)
+        quote = account.quotes.get(key) if isinstance(account, Account) else None
+        saved_at = account.reserves[key].course.saved_at
+        if quote is None or quote.told_at <= saved_at or saved_at <= now < saved_at + TOLD_S:
+            return False
+        return quote.room(now) < account.meters[key].room(now)
+
     def _planned(self, name: str, key: Key, now: float) -> SavedLimit:
         account = self._account(name)
         reserve = account.reserves[key]
@@ -303,6 +323,8 @@ class Usage:
         )
         if isinstance(meter, BucketMeter):
             made = msgspec.structs.replace(made, full=meter.most, per_s=meter.per_s)
+        if isinstance(account, Account) and key in account.quotes:
+            made = msgspec.structs.replace(made, left=account.quotes[key].left(now))
         return made
 
 

@@ -111,6 +111,8 @@ class LimitView(msgspec.Struct, frozen=True, omit_defaults=True):
             if tasks cost more than was estimated. Of a bucket, the part of its burst that is missing, of the amount.
         kind: how the period counts; empty in flight.
         burst: of a bucket that has one of its own.
+        left: units that are left by the provider's word, if that holds now and is less than what EMQ counts; else None.
+        left_until: when that ends, in seconds since the epoch; 0 without it.
     """
 
     name: str
@@ -120,6 +122,8 @@ class LimitView(msgspec.Struct, frozen=True, omit_defaults=True):
     used: float = 0.0
     kind: str = ""
     burst: float | None = None
+    left: float | None = None
+    left_until: float = 0.0
 
 
 class KeyLimitView(msgspec.Struct, frozen=True, omit_defaults=True):

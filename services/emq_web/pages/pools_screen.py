@@ -44,6 +44,7 @@ class LimitRow(NamedTuple):
     amount: units that hold now; without a report, those of the pool.
     configured: units as the pool has them.
     used: units in the present period; None without a report.
+    left: units that are left by the provider's word, if that is less; None for no such word.
     """
 
     key: str
@@ -52,6 +53,7 @@ class LimitRow(NamedTuple):
     amount: float
     configured: float
     used: float | None
+    left: float | None = None
 
     @property
     def part(self) -> float:
@@ -190,8 +192,8 @@ def of(stored: Stored, snapshot: Snapshot | None, now: float, start: int = 0) ->
 
 
 def _limit(limit: Limit, view: LimitView | None) -> LimitRow:
-    amount, used = (limit.amount, None) if view is None else (view.amount, view.used)
-    return LimitRow(limit_key(limit), limit.name, PERIODS[limit.per] + limit.note, amount, limit.amount, used)
+    amount, used, left = (limit.amount, None, None) if view is None else (view.amount, view.used, view.left)
+    return LimitRow(limit_key(limit), limit.name, PERIODS[limit.per] + limit.note, amount, limit.amount, used, left)
 
 
 def _binding(text: str) -> str:

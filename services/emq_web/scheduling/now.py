@@ -59,7 +59,8 @@ def _time(seconds: float) -> datetime.datetime | None:
 
 
 def _resource(view: ResourceView) -> answers.ResourceNow:
-    return forms.shown(answers.ResourceNow, view, closed_until=_time(view.closed_until))
+    limits = [forms.shown(answers.LimitNow, each, left_until=_time(each.left_until)) for each in view.limits]
+    return forms.shown(answers.ResourceNow, view, closed_until=_time(view.closed_until), limits=limits)
 
 
 def _snapshot(pool: Pool, found: Snapshot | None, now: float) -> answers.Snapshot:

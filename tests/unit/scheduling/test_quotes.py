@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.limits.accounts import Accounts
+from emq_scheduling.limits.usage import SavedUse, Usage
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.tasks import Task
+from support.matching_bench import Bench
 from support.scheduler_bench import SchedulerBench, rest
 
 NOW = 1_700_049_600.0
@@ -33,6 +36,59 @@ def test_less_than_the_account_has_counts_at_once_and_until_the_reset() -> None:
     assert starts(of, NOW) == 3
     assert of.next_at("a", {}, NOW + 1) == NOW + 20
     assert starts(of, NOW + 20) == 97, "the limit has room for the rest"
+
+
+def test_the_urgent_find_room_in_what_is_left_beside_a_batch_without_end() -> None:
+    takes: dict[str, dict[str, float]] = {"chat": {}, "batch": {}}
+    resource = Resource(limits=(Limit("requests", 600, "minute"),), takes=takes)
+    types = {"chat": TaskType(priority=0), "batch": TaskType(priority=2)}
+    bench = Bench(Pool("p", resources={"a": resource}, types=types), NOW)
+    waits: list[float] = []
+    bench.add("batch", 2_000)
+    for second in range(1, 140):
+        bench.until(NOW + second)
+        bench.add("chat")
+        began = bench.now
+        found = [at for at, start in bench.until(NOW + second + 0.5) if start.waiting.task.type == "chat"]
+        waits += [at - began for at in found]
+        if second == 100:
+            bench.accounts.tell("a", "requests", 60, 40.0, bench.now, None, None)
+    assert len(waits) == 139, "one more each second, though a batch takes what it may"
+    assert max(waits) < 0.1
+    assert bench.accounts.account("a").quotes["requests", "minute"].room(bench.now) < 12, "the batch takes the rest"
+
+
+def test_what_is_left_counts_for_the_next_owner_of_the_pool() -> None:
+    def owner(rows: dict[str, SavedUse], now: float) -> tuple[Accounts, Usage]:
+        of = Accounts(Pool("p", resources={"a": Resource(limits=(MINUTE,))}), now, saves=True)
+        usage = Usage(of)
+        usage.restore(rows, now)
+        save(usage, rows, now)
+        return of, usage
+
+    def save(usage: Usage, rows: dict[str, SavedUse], now: float) -> int:
+        plan = usage.plan(now)
+        usage.saved(plan)
+        rows |= {name: msgspec.json.decode(msgspec.json.encode(use), type=SavedUse) for name, use in plan.items()}
+        return len(plan)
+
+    rows: dict[str, SavedUse] = {}
+    first, usage = owner(rows, NOW)
+    assert first.charge("a", {}, NOW + 1) is not None
+    first.tell("a", "requests", 500, 40.0, NOW + 3, None, None)
+    assert save(usage, rows, NOW + 3) == 0, "it says no less than what is counted"
+    first.tell("a", "requests", 20, 40.0, NOW + 4, None, None)
+    assert first.left("a", ("requests", "minute"), NOW + 4) == (20, NOW + 44)
+    assert save(usage, rows, NOW + 4) == 1
+    assert save(usage, rows, NOW + 5) == 0
+    second, _ = owner(dict(rows), NOW + 6)
+    told = 20 - rows["a"].limits["requests/minute"].reserve
+    second.account("a").reserves["requests", "minute"].left = 100
+    assert starts(second, NOW + 6) == told
+    assert second.left("a", ("requests", "minute"), NOW + 6)[1] == NOW + 44
+    assert second.left("a", ("requests", "minute"), NOW + 44) == (None, 0.0)
+    last, _ = owner(usage.final(NOW + 7), NOW + 8)
+    assert last.left("a", ("requests", "minute"), NOW + 8) == (20, NOW + 44), "an orderly end loses nothing"
 
 
 def test_more_than_the_limit_allows_changes_nothing() -> None:
