@@ -25,11 +25,12 @@ from emq.runtime.inputs import shown
 from emq.storage import message
 from emq.storage.answers import FAILURES, served
 from emq.storage.log_store import REPEATED, Put, Read
+from emq.storage.message import Message
 from emq.trail import events
 from emq_scheduling.pools import values
 from emq_scheduling.pools.catalog import PoolCatalog
 from emq_scheduling.records.records import Records, TaskStatus
-from emq_scheduling.tasks import topic_of
+from emq_scheduling.tasks import topic_of, tries_of
 from emq_scheduling.topics import root_name
 
 if TYPE_CHECKING:
@@ -66,11 +67,15 @@ class Waits(msgspec.Struct, frozen=True):
     Attributes:
         ahead: tasks before it in its queue; None in a lane.
         due_ms: in a lane, when it goes on, in milliseconds since the epoch; None in a queue.
+        tries: its fallbacks; none for a task without.
+        at: the place of the first of them that it has not tried for good.
     """
 
     topic: str
     ahead: int | None = None
     due_ms: int | None = None
+    tries: tuple[str, ...] = ()
+    at: int = 0
 
 
 async def status(app: App, pool: str, task: str, task_type: str = "", tenant: str = "") -> TaskStatus:
@@ -180,8 +185,9 @@ async def _in_queues(app: App, among: Sequence[Topic], task: str) -> Waits | Non
             if isinstance(batch, errors.EMQError):
                 raise batch
             for offset, body in zip(batch.offsets, batch.bodies, strict=True):
-                if mark in body and _is(body, task) and not _is_finished(saved.get(read.queue), offset):
-                    return Waits(topic_of_queue[read.queue], ahead=offset - starts[read.queue])
+                if mark in body and (found := _of(body, task)) and not _is_finished(saved.get(read.queue), offset):
+                    topic, ahead = topic_of_queue[read.queue], offset - starts[read.queue]
+                    return _with_tries(Waits(topic, ahead=ahead), found)
             nexts[read.queue] = batch.next
         nexts = {queue: start for queue, start in nexts.items() if start < ends[queue]}
         if not nexts:
@@ -199,16 +205,23 @@ async def _in_lanes(app: App, among: Sequence[Topic], task: str) -> Waits | None
         while skip < state.waiting and left and (page := await lanes.waiting(lane, skip, PAGE, LANE_BYTES)):
             for entry in page:
                 if events.is_named(entry.id, task):
-                    return Waits(topic, due_ms=entry.due_ms)
+                    return _with_tries(Waits(topic, due_ms=entry.due_ms), _of(entry.body, task))
             skip, left = skip + len(page), left - 1
     return None
 
 
-def _is(body: bytes, task: str) -> bool:
+def _with_tries(found: Waits, of: Message | None) -> Waits:
+    tries = None if of is None else tries_of(of)
+    return found if tries is None else msgspec.structs.replace(found, tries=tries.entries, at=tries.at)
+
+
+def _of(body: bytes, task: str) -> Message | None:
+    """Return the message of a task; None if the body is another one's."""
     try:
-        return message.decode(body).id == task
+        found = message.decode(body)
     except message.UNREADABLE:
-        return False
+        return None
+    return found if found.id == task else None
 
 
 def _is_finished(checkpoint: Checkpoint | None, offset: int) -> bool:

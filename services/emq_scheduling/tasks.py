@@ -88,6 +88,14 @@ def with_tries(headers: Mapping[str, str] | None, tries: Tries) -> dict[str, str
     return {**headers, HEADER: _encode(msgspec.structs.replace(_decode(headers[HEADER]), tries=tries)).decode()}
 
 
+def tries_of(message: Message) -> Tries | None:
+    """Return the fallbacks of a task's message, and how far it came; None for none, or for a header of others."""
+    try:
+        return _decode((message.headers or {})[HEADER]).tries
+    except (KeyError, ValueError):
+        return None
+
+
 def standing(task: Task, place: int, reached: int | None) -> Task:
     """Return a task as it stands at an entry of its fallbacks; `reached` as in `Tries`."""
     assert task.tries is not None

@@ -215,6 +215,10 @@ def render_status(status: TaskStatus, waits: Waits | None) -> RenderableType:
         ahead = f", {output.count(waits.ahead, 'task')} of it ahead" if waits.ahead else ""
         due = "" if waits.due_ms is None else f", due {output.when_in_zone(waits.due_ms)}"
         parts.append(output.plain(f"it waits in topic {waits.topic!r}{ahead}{due}"))
+    if waits is not None and waits.tries:
+        names, at = waits.tries, waits.at
+        came = f"it has come to {names[at]}, {at + 1} of {len(names)}"
+        parts.append(output.plain(f"fallbacks: {', '.join(names)}; {came}"))
     if status.progress:
         told = output.when_in_zone(status.told_us / 1000)
         parts.append(output.plain(f"progress: {output.payload(status.progress)}, told {told}"))

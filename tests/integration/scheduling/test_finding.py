@@ -98,6 +98,16 @@ async def test_an_earlier_task_that_waits_for_its_hours_is_seen(scheduling: Sche
     assert found.due_ms is not None
 
 
+@pytest.mark.parametrize("kind", ["t", "h"])
+async def test_the_fallbacks_of_a_task_that_waits_are_seen(scheduling: Scheduling, kind: str) -> None:
+    task = (await scheduling.submit("p", kind, b"", tries=[kind], patience_s=2)).id
+    where = (await finding.candidates(scheduling._app, "p")).topics
+    found = await finding.look(scheduling._app, where, task)
+    assert found is not None
+    assert (found.due_ms is None) == (kind == "t"), "in a queue, and in a lane"
+    assert (found.tries, found.at) == ((kind,), 0)
+
+
 async def test_looking_for_a_task_stores_nothing(scheduling: Scheduling) -> None:
     await scheduling.submit("p", "t", b"", id="a task")
     for pool, expected in (("p", errors.UnknownTask), ("q", errors.UnknownPool)):

@@ -158,6 +158,10 @@ def test_a_waiting_task_is_found_and_cancelled(emq: Shell) -> None:
     task = emq.json("scheduling submit sms code payload --id mine --tenant shop")["id"]
     assert task == "mine"
     assert emq("scheduling status sms mine") == "task mine: waiting\nit waits in topic 'sms.code.shop'\n"
+    emq("scheduling submit sms code payload --id other --try code --try code@acme-1 --patience 5s")
+    text = emq("scheduling status sms other")
+    assert "fallbacks: code, code@acme-1; it has come to code, 1 of 2" in text
+    assert emq.json("scheduling status sms other")["waits"]["tries"] == ["code", "code@acme-1"]
     emq("scheduling cancel sms mine")
     assert "task mine: waiting; somebody asked to cancel it" in emq("scheduling status sms mine")
 
