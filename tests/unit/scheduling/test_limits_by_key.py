@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import tracemalloc
 from collections import Counter, defaultdict
 
 import msgspec
 import pytest
 
 from emq.runtime import errors
+from emq_scheduling.choice import shares
+from emq_scheduling.choice.bays import SPARE
 from emq_scheduling.choice.matching import Start
 from emq_scheduling.limits import keyed
 from emq_scheduling.model import KeyLimit, Kind, Limit, Period, Pool, Resource, TaskType
@@ -157,6 +161,36 @@ def test_accounts_are_forgotten_once_nothing_of_them_counts() -> None:
     assert not accounts.touched
     assert not accounts.short
     assert not accounts.gone, "nothing was ever saved"
+
+
+def test_keys_that_came_and_slept_leave_no_memory_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "REMEMBERED", 10)  # else the turns of a thousand tenants
+    limits = {"each": KeyLimit("tenant", 1, "in_flight"), "rate": KeyLimit("tenant", 2, "second")}
+    bench = bench_of(limits)
+    keyed_, bays, most, sizes = bench.accounts.keyed, bench.matching.bays, 0, list[int]()
+    tracemalloc.start()
+    try:
+        for wave in range(16):
+            for number in range(60):
+                bench.add("t", 3, tenant=f"t{wave}.{number}")
+            for _ in range(4):
+                for _, start in bench.until(bench.now + 1.0):
+                    bench.end(start)
+                keyed_.sweep(bench.now)
+                bench.matching.look_again(bench.now)
+                most = max(most, *keyed_.counts().values())
+            gc.collect()
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert not bench.matching.window.count
+    assert most <= 2 * 60, "of 960 keys"
+    keyed_.sweep(bench.now + 5)
+    assert set(keyed_.counts().values()) == {0}
+    kept = (bays, bays.aside, keyed_.touched, keyed_.short, keyed_.roomy, keyed_.gone)
+    assert [len(each) for each in kept] == [0] * len(kept)
+    assert len(bays._timers) <= SPARE
+    assert sizes[-1] < sizes[5] + 30_000, "600 keys more take no more memory"
 
 
 def test_full_keys_of_one_limit_leave_time_to_forget_those_of_another() -> None:
