@@ -25,7 +25,7 @@ CHAT, BATCH = "chat", "batch"
 PERIODS = 3.2
 """Length of a case on the virtual clock, in periods."""
 
-LAST_S = 5.0
+LAST_S = 6.0
 """Time in which the last chat of a run on a host may start."""
 
 
