@@ -84,7 +84,7 @@ def complete(document: dict[str, Any]) -> None:
 def _complete(operation: Operation, examples: list[dict[str, Any]]) -> None:
     content = operation.content
     has_version = any(each["name"] == "If-Match" for each in content.get("parameters", ()))
-    if operation.method == "GET":
+    if operation.method == "GET" and not has_version:
         has_version = True
         content["responses"]["304"] = {"description": "Not Modified"}
         content.setdefault("parameters", []).append(dict(_KNOWN))

@@ -88,6 +88,12 @@ def test_the_parts_of_a_path_come_first_and_in_its_order() -> None:
         assert "path" not in [each["in"] for each in parameters[len(parts) :]]
 
 
+def test_no_operation_has_a_parameter_twice() -> None:
+    for method, path, operation in operations():
+        names = [(each["in"], each["name"]) for each in operation.get("parameters", ())]
+        assert len(names) == len(set(names)), f"{method} {path}"
+
+
 def test_every_refusal_is_the_one_form_of_errors() -> None:
     problems = document()["components"]["responses"]
     form = {"$ref": "#/components/schemas/ProblemDetails"}
