@@ -74,6 +74,15 @@ def refusing(fault: str) -> tuple[str, ...]:
     )
 
 
+def of_lists(shows: str, *tests: str) -> dict[str, Cell | str]:
+    """A fault of a list of Valkey servers, which hold one store without a cluster."""
+    return {
+        **dict.fromkeys(STORES, "not a list of servers"),
+        "Valkey": Cell(shows, tuple(f"integration/test_redis_servers{test}" for test in tests)),
+        "Valkey Cluster": "see the resharding, and SIGKILL of a server",
+    }
+
+
 RESTORED = (
     "integration/test_restored_from_yesterday.py::test_what_comes_after_a_store_was_restored_is_all_delivered[{}-*]"
 )
@@ -288,6 +297,28 @@ FAULTS = (
             "tree": "not sharded",
             "endpoints": FREE,
         },
+    ),
+    Fault(
+        "a server joins or leaves a list",
+        "Spread a store over one Valkey server more, and over one less, under load.",
+        of_lists("LDQ", ".py::test_a_server_is_added_and_another_removed_under_load*"),
+    ),
+    Fault(
+        "a server of a list lost",
+        "Kill, or stop, one of the Valkey servers that hold one store without a cluster.",
+        of_lists("I", ".py::test_a_server_that_is_down_or_silent_costs_its_own_groups_only*"),
+    ),
+    Fault(
+        "a spread broken off",
+        "Kill `emq store spread` at each step, and kill or silence its servers: after the last check, too.",
+        of_lists(
+            "LK",
+            ".py::test_a_move_that_was_killed_at_any_step*",
+            "_copying.py::test_a_move_notices_that_a_server_was_restarted*",
+            "_handover.py::test_a_server_restarted_after_the_last_check*",
+            "_handover.py::test_processes_end_a_move_that_was_killed*",
+            "_handover.py::test_a_range_is_given_back_when_its_server_was_silent",
+        ),
     ),
     Fault(
         "full disk or memory",

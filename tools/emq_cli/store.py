@@ -89,8 +89,8 @@ async def spread(session: Session) -> None:
 
     For a store on a list of servers (redis+servers://). To add a server, add it to the URL and run this command; to
     remove one, leave it out of the URL and run this command. Only then change the URL of the hosts and producers, one
-    after the other. A part that moves takes no calls meanwhile, so its groups wait. If this command was interrupted,
-    run it again: until then, groups may wait.
+    after the other. A part that moves takes no calls for a second or so, so its groups wait. If this command was
+    interrupted, run it again.
 
     Example: emq store spread --store redis+servers://valkey1,valkey2,valkey3
     """
