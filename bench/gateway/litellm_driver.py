@@ -21,7 +21,7 @@ from bench.gateway import load
 litellm.suppress_debug_info = True
 
 POLL_S = 0.05
-"""Time between the looks of a call that waits for room; with the default of 3 ms, 100 that wait leave no CPU."""
+"""Time between the looks of a call that waits for room; with the default of 3 ms, dozens that wait leave no CPU."""
 
 
 def deployments(orders: dict[str, Any]) -> list[dict[str, Any]]:

@@ -49,6 +49,7 @@ def table(run: Mapping[str, Any]) -> str:
         ("chats answered; not answered by the end", lambda one: f"{one['chats']:,}; {one['unanswered_chats']}"),
         ("first word of a chat: p50, p99", lambda one: f"{one['chat_p50_s']:.2f} s, {one['chat_p99_s']:.2f} s"),
         ("CPU of the process, with its callers", lambda one: f"{one['cpu_s']:.0f} s"),
+        ("most that a chat came too late from the load itself", lambda one: f"{one['late_s']:.2f} s"),
         ("batch tokens of all tenants", lambda one: f"{sum(one['tokens'].values()):,}"),
         ("parts of acme, bolt, crux (fair: 60, 20, 20)", parts),
     ]

@@ -93,7 +93,13 @@ def test_the_figures_count_the_minutes_of_the_run_alone() -> None:
         "tokens_by_user": {"acme": 500, "bolt": 300, "crux": 200, "": 77},
         "calls": {"north-large": 7, "south-large": 3},
     }
-    seen = {"first_word_s": [0.2] * 50 + [0.5] * 50 + [9.0], "unanswered_chats": 1, "errors": 4, "cpu_s": 3.14}
+    seen = {
+        "first_word_s": [0.2] * 50 + [0.5] * 50 + [9.0],
+        "unanswered_chats": 1,
+        "errors": 4,
+        "cpu_s": 3.14,
+        "late_s": 0.004,
+    }
     found = gateway.judged(POOL, seen, stats, NOW, 120)
     assert found["use"] == {
         "tokens/minute of north-large": 75.0,
@@ -107,7 +113,14 @@ def test_the_figures_count_the_minutes_of_the_run_alone() -> None:
 
 def test_the_page_gets_a_column_for_each_gateway() -> None:
     one = {"use": dict.fromkeys(page.LIMITS, 97.4), "refusals": 1_200, "errors": 3, "chats": 60, "unanswered_chats": 0}
-    one |= {"chat_p50_s": 0.2, "chat_p99_s": 1.5, "tokens": {"acme": 3_000}, "shares": {"acme": 100.0}, "cpu_s": 7.0}
+    one |= {
+        "chat_p50_s": 0.2,
+        "chat_p99_s": 1.5,
+        "tokens": {"acme": 3_000},
+        "shares": {"acme": 100.0},
+        "cpu_s": 7.0,
+        "late_s": 0.5,
+    }
     run = {"results": [one | {"name": "EMQ"}, one | {"name": "Other"}], "date": "2026-01-02", "machine": "two cores"}
     text = page.written(f"before\n{page.BEGIN}old\n{page.END}\nafter", run | {"litellm": "", "seconds": 180})
     assert "| | EMQ | Other |\n|---|---:|---:|" in text
