@@ -17,12 +17,12 @@ import yarl
 from emq.runtime import errors
 from emq.storage.message import Message
 from emq_push import endpoint_values
-from emq_push.addresses import AddressFilter
 from emq_push.attributes import URL
-from emq_push.wire import Answer
 
 if TYPE_CHECKING:
     from emq import App
+    from emq_push.addresses import AddressFilter
+    from emq_push.wire import Answer
 
 ENTRY_POINTS = "emq.destinations"
 HTTP = ("http", "https")
