@@ -173,6 +173,18 @@ async def test_forbidden_addresses_are_refused_when_they_are_set_and_when_they_a
         await queues.close()
 
 
+async def test_a_queue_without_tls_is_refused_where_push_needs_tls() -> None:
+    async with push_api.opened("acme", push_allow="127.0.0.1", push_https_only=True) as api:
+        url = f"sqs+http://127.0.0.1:1/{ACCOUNT}/q"
+        refused = await api("POST", "/v1/tenants/acme/endpoints", {"url": url, "auth": AUTH}, status=422)
+        assert "push_https_only" in refused["detail"]
+        queues = sqs.PLAIN.open(Around(api.app, AddressFilter(["*"], https_only=True)))
+        basic = {"Authorization": f"Basic {base64.b64encode(b'AKID:secret').decode()}"}
+        with pytest.raises(OSError, match="push_https_only"):
+            await queues.deliver(Parcel("t", destinations.url(url), 2.0, 60.0, [Message("m", b"{}")], b"{}", basic))
+        await queues.close()
+
+
 @pytest.mark.parametrize(
     "url",
     [
