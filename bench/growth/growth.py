@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from bench.cluster.crew import InvalidRun
-from bench.growth import awake, backlog, handlers, payload
+from bench.growth import awake, backlog, handlers, payload, steady
 from bench.support.figures import Benchmark, Figure
 from bench.support.parts import Parts
 from bench.support.stage import Stage
 
-PARTS = Parts("only", {"payload": payload, "awake": awake, "handlers": handlers, "backlog": backlog})
+PARTS = Parts("only", {"payload": payload, "awake": awake, "handlers": handlers, "backlog": backlog, "steady": steady})
 
 
 async def run(stage: Stage, *, only: str, **sizes: float) -> dict[str, Any]:
