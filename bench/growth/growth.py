@@ -1,7 +1,7 @@
 """How the cost of a message grows: with its payload, with queues that have messages, with handlers, with a backlog.
 
-Each run measures one part, on a store and a catalog that are empty before: `--only payload`, `awake`, `handlers` or
-`backlog`. The options of a part begin with its name.
+Each run measures one part, on a store and a catalog that are empty before: `--only payload`, `awake`, `handlers`,
+`backlog`, `steady` or `model`. The options of a part begin with its name.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 from bench.cluster.crew import InvalidRun
-from bench.growth import awake, backlog, handlers, payload, steady
+from bench.growth import awake, backlog, handlers, model, payload, steady
 from bench.support.figures import Benchmark, Figure
 from bench.support.parts import Parts
 from bench.support.stage import Stage
 
-PARTS = Parts("only", {"payload": payload, "awake": awake, "handlers": handlers, "backlog": backlog, "steady": steady})
+PARTS = Parts(
+    "only",
+    {"payload": payload, "awake": awake, "handlers": handlers, "backlog": backlog, "steady": steady, "model": model},
+)
 
 
 async def run(stage: Stage, *, only: str, **sizes: float) -> dict[str, Any]:
@@ -33,6 +36,7 @@ BENCHMARK = Benchmark(
         Figure("payload_1mb_get_ratio", ">=", 0.8),
         Figure("payload_stall_ms", "<=", 20),
         Figure("awake_cost_ratio", "<=", 1.5),
+        Figure("model_worst", "<=", 1.25),
     ),
     concerning=PARTS.concerning,
     short=PARTS.short,

@@ -45,6 +45,7 @@ ARGUMENTS = {
     "load": "plan.toml --ledger ledger",
     "offsets reset": f"{TOPIC} --yes",
     "offsets show": TOPIC,
+    "size": "--tenants 1000 --rate 100",
     "store orphans": "",
     "store spread": "",
     "upgrade": "",

@@ -23,6 +23,7 @@ from emq_cli import (
     publish,
     schedule,
     settings,
+    size,
     store,
     topics,
     trace,
@@ -80,6 +81,7 @@ command(app, "run", json=False, endless=True, settings=("metrics", *LOGGING))(ho
 command(app, "host", json=False, endless=True, settings=("app", "metrics", *LOGGING))(host.host)
 command(app, "hosts", endless=True)(hosts.hosts)
 command(app, "plan")(plan.plan)
+command(app, "size")(size.size)
 command(app, "drain")(orders.drain)
 command(app, "weight")(orders.weight)
 app.add_typer(topics.app, name="topic")
