@@ -22,7 +22,7 @@ HOSTS = ("up", "run", "host", "api serve")
 CLUSTER = ("upgrade", "plan", "hosts", "drain", "weight")
 """Commands that look into the cluster and the database, not into the store."""
 
-LOCAL = ("settings", "schedule levels", "topic options", "audit", "load", "trail verify")
+LOCAL = ("settings", "size", "schedule levels", "topic options", "audit", "load", "trail verify")
 """Commands that open no store with the arguments of `ARGUMENTS`, or only after other checks."""
 
 HOSTILE = ("", "\udcff")
