@@ -380,6 +380,8 @@ class OwnedQueue:
         """Note that a checkpoint covers `finished` finished offsets."""
         self.group.ahead -= finished - self.covered
         self.covered = finished
+        if not self.group.buffers[self.priority]:
+            self.group.buffers[self.priority] = NOTHING  # most queues that were saved now wait for a long time
 
 
 class OwnedSlot(SlotState):

@@ -140,7 +140,8 @@ class WaitingMessages:
 
     def return_run(self, run: list[Message]) -> None:
         """Return the messages of `run` to their places, before those that were never taken, and empty it."""
-        buffer, n = self.buffers[run[0].priority], len(run)
+        priority, n = run[0].priority, len(run)
+        buffer = self.buffers[priority] = writable(self.buffers[priority])
         put_back = next((at for at, message in enumerate(buffer) if not message.started_us), len(buffer))
         buffer.rotate(-put_back)
         buffer.extendleft(run)

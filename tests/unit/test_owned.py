@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from emq.groups import buffer_room
 from emq.groups.capacity import Gauge, buffer_capacity, in_flight_limit
+from emq.groups.nothing import NOTHING
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
@@ -243,3 +244,22 @@ def test_beyond_its_share_a_group_starts_no_low_message_while_a_higher_priority_
     assert startable(group, 2.0) == 10, "the share of the next second"
     high.delist()
     assert startable(group, 1.0) == 30
+
+
+def test_a_queue_that_is_saved_and_empty_holds_no_buffer_and_gets_one_again() -> None:
+    g = group(2)
+    queue = OwnedQueue(g, 0, OffsetTracker(1), 1.0)
+    g.push(0, messages("..."))
+    first, run = g.take(0), list[Message]()
+    assert first is not None
+    g.take_run(first, 5, run)
+    queue.cover(0)
+    assert g.buffers[0] is NOTHING
+    g.return_run(run)
+    queue.cover(0)
+    assert taken(g) == ["0:2", "0:3"]
+    queue.cover(3)
+    assert g.buffers[0] is NOTHING
+    assert g.buffers[1] is not NOTHING
+    g.put_back(first, 0)
+    assert taken(g) == ["0:1"]
