@@ -37,19 +37,18 @@ class Point(NamedTuple):
 
 
 SEEN = (
-    Flow(300, 1_000, 100),
-    Flow(300, 8_000, 100),
-    Flow(3_000, 2_000, 100),
-    Flow(3_000, 6_000, 100),
-    Flow(3_000, 12_000, 100),
-    Flow(3_000, 3_000, 10_000),
-    Flow(3_000, 6_000, 4_000),
+    Flow(300, 500, 100),
+    Flow(300, 4_000, 100),
+    Flow(3_000, 1_000, 100),
+    Flow(3_000, 4_000, 100),
+    Flow(3_000, 1_000, 20_000),
+    Flow(3_000, 3_000, 5_000),
+    Flow(20_000, 1_000, 100),
     Flow(20_000, 3_000, 100),
-    Flow(20_000, 8_000, 100),
 )
 """The flows that the model is fitted to: tenants awake, messages a second, bytes of a message."""
 
-UNSEEN = (Flow(1_000, 4_000, 500), Flow(10_000, 5_000, 2_000), Flow(30_000, 4_000, 100))
+UNSEEN = (Flow(1_000, 2_500, 500), Flow(10_000, 2_000, 2_000), Flow(30_000, 1_500, 100))
 
 OPTIONS = (("seconds", 12, 3, "seconds of watching each flow"),)
 STORES = ("redis",)

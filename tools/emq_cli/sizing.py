@@ -19,6 +19,8 @@ DATABASE_ROWS: Final = 20_000
 """Checkpoint rows a second to plan with for one PostgreSQL; a probe of the statement alone gave 47,000 to 104,000."""
 MOST: Final = 1_024
 """Most hosts, as many as a family has buckets, and most masters."""
+MOST_SEEN: Final = 4_000.0
+"""Messages a second of the densest flow that the model was fitted to."""
 MOST_RATE: Final = 1e9
 """Messages a second beyond which nothing is told."""
 WAITING_BYTES: Final = 40
@@ -65,12 +67,18 @@ def measured() -> Sizes:
 
 def host_terms(flow: Flow) -> list[float]:
     """Being there; each message; each kilobyte; each pass of the loop, which many messages share in a dense flow."""
-    return [1.0, flow.rate, flow.rate * flow.payload / 1e3, math.sqrt(flow.rate)]
+    return [1.0, flow.rate, flow.rate * flow.payload / 1e3, _passes(flow.rate)]
 
 
 def store_terms(flow: Flow) -> list[float]:
     """Being there; each message; each kilobyte; each call."""
-    return [1.0, flow.rate, flow.rate * flow.payload / 1e3, math.sqrt(flow.rate)]
+    return [1.0, flow.rate, flow.rate * flow.payload / 1e3, _passes(flow.rate)]
+
+
+def _passes(rate: float) -> float:
+    """Grow with the root of the rate, and beyond `MOST_SEEN` by as much for each message as there, to be careful."""
+    seen = min(rate, MOST_SEEN)
+    return math.sqrt(seen) + (rate - seen) / (2 * math.sqrt(MOST_SEEN))
 
 
 def memory_terms(flow: Flow) -> list[float]:
