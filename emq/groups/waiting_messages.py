@@ -140,14 +140,13 @@ class WaitingMessages:
 
     def return_run(self, run: list[Message]) -> None:
         """Return the messages of `run` to their places, before those that were never taken, and empty it."""
-        priority, n = run[0].priority, len(run)
-        buffer = self.buffers[priority] = writable(self.buffers[priority])
+        buffer = self.buffers[run[0].priority] = writable(self.buffers[run[0].priority])
         put_back = next((at for at, message in enumerate(buffer) if not message.started_us), len(buffer))
         buffer.rotate(-put_back)
         buffer.extendleft(run)
         buffer.rotate(put_back)
-        self.buffered += n
-        self.gauge.messages += n
+        self.buffered += len(run)
+        self.gauge.messages += len(run)
         self.gauge.bytes += sum([message.size for message in run])
         run.clear()
 
