@@ -13,11 +13,18 @@ from typing import Any
 
 import pytest
 
+import emq
 import emq_servers as servers
 from support.cluster import Note
 from support.emq_processes import EMQ
-from support.kept import Kept, PostgresDatabase, SqliteFile, Valkey
+from support.kept import Kept, PostgresDatabase, SqliteFile, Valkey, cluster, listed
 from support.ledger import Ledger
+
+VALKEYS: dict[str, Callable[[Path, contextlib.ExitStack], Kept]] = {
+    "valkey": Valkey,
+    "valkey-cluster": cluster,
+    "valkey-servers": listed,
+}
 
 
 @pytest.fixture
@@ -28,26 +35,31 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[s
         def make(kind: str, name: str) -> Kept:
             if kind == "sqlite":
                 return SqliteFile(tmp_path / name)
-            if kind == "valkey":
+            if kind in VALKEYS:
                 request.getfixturevalue("redis_server")  # skips or fails where there is none
-                return Valkey(tmp_path / name, stack)
+                return VALKEYS[kind](tmp_path / name, stack)
             server: servers.PostgresServer = request.getfixturevalue("postgres_server")
             return PostgresDatabase(tmp_path / name, server, f"{name}_{uuid.uuid4().hex[:8]}")
 
         yield make
 
 
-def checked(store: str, database: str) -> tuple[int, Any]:
-    """Return the exit code of `emq backup check`, and what it says."""
-    command = [*EMQ, "backup", "check", "--json", "--store", store, "--database", database]
+def told_by(words: str, store: str, database: str) -> tuple[int, Any]:
+    """Return the exit code of a command of `emq`, and what it says."""
+    command = [*EMQ, *words.split(), "--json", "--store", store, "--database", database]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert not ended.stderr
     return ended.returncode, json.loads(ended.stdout)
 
 
+def checked(store: str, database: str) -> tuple[int, Any]:
+    """Return the exit code of `emq backup check`, and what it says."""
+    return told_by("backup check", store, database)
+
+
 COMBINATIONS = [
     (store, database, tree)
-    for store in ("sqlite", "postgresql", "valkey")
+    for store in ("sqlite", "postgresql", *VALKEYS)
     for database in ("sqlite", "postgresql")
     for tree in ("database", "zookeeper")
     if (store, tree) != ("sqlite", "zookeeper")  # only one host may have such a store
@@ -91,3 +103,29 @@ async def test_copies_are_taken_under_load_and_restored(
     async with ledger.host():
         await ledger.more(200)
     ledger.judge()
+
+
+@pytest.mark.parametrize("store_kind", ["sqlite", "postgresql", *VALKEYS])
+async def test_what_the_store_alone_has_is_found_and_adopted(kept: Callable[[str, str], Kept], store_kind: str) -> None:
+    store, database = kept(store_kind, "store"), kept("sqlite", "database")
+    async with emq.App(store.url, database=database.url) as app:
+        await app.create_topic("orders", 10)
+        await app.publish_many("orders", [b"x"] * 5)
+        await asyncio.to_thread(database.copy)
+        await app.create_topic("late", 200)
+        await app.publish_many("late", [b"x"] * 40)
+        await asyncio.to_thread(store.copy)
+        await app.publish_many("late", [b"lost"] * 40)
+    await asyncio.to_thread(store.restore)
+    await asyncio.to_thread(database.restore)
+
+    def told(words: str) -> tuple[int, Any]:
+        return told_by(words, store.url, database.url)
+
+    code, found = await asyncio.to_thread(told, "store orphans")
+    assert (code, [(each["topic"], each["ready"]) for each in found]) == (0, [("late", 40)])
+    code, check = await asyncio.to_thread(told, "backup check")
+    assert (code, [each["topic"] for each in check["orphans"]]) == (1, ["late"])
+    assert (await asyncio.to_thread(told, "store orphans --adopt late --qps 200"))[0] == 0
+    assert await asyncio.to_thread(told, "store orphans") == (0, [])
+    assert (await asyncio.to_thread(told, "backup check"))[1]["orphans"] == []

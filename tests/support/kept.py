@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +16,9 @@ import psycopg
 import emq_servers as servers
 from emq_servers.server import carried
 from support import page_blocks
+from support.redis_servers.cluster import MASTERS, start_redis_cluster
+from support.redis_servers.listed import start_listed
+from support.redis_servers.node import RedisNode
 
 PAGE = Path(__file__).parents[2] / "docs" / "backup.md"
 
@@ -72,10 +76,11 @@ class Directory:
         tools = [str(stand_in.parent), str(Path(sys.executable).parent), str(Path(postgres).parent)]
         self._environment = {**os.environ, **variables, "PATH": os.pathsep.join([*tools, os.environ["PATH"]])}
 
-    def run(self, lines: list[str]) -> None:
+    def run(self, lines: list[str], **variables: str) -> None:
+        env = {**self._environment, **variables}
         for line in lines:
             ended = subprocess.run(
-                ["bash", "-c", line], cwd=self.path, env=self._environment, capture_output=True, text=True, timeout=60
+                ["bash", "-c", line], cwd=self.path, env=env, capture_output=True, text=True, timeout=60
             )
             assert ended.returncode == 0, f"{line}\n{ended.stderr}"
 
@@ -126,3 +131,58 @@ class Valkey:
         self._directory.run(self._restoring)
         self._server = self._stack.enter_context(servers.start_redis(directory=self._data, port=self._server.port))
         self._directory.run(self._switching)
+
+
+class Several:
+    """Several servers that hold one store.
+
+    Args:
+        masters: those that are copied.
+        replicas: those that follow them.
+        well: waits until all servers that have started work together.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        url: str,
+        masters: Sequence[RedisNode],
+        replicas: Sequence[RedisNode] = (),
+        well: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.url = url
+        self._masters, self._replicas, self._well = masters, replicas, well
+        self._directory = Directory(path, SERVERS=" ".join(node.address for node in masters))
+        self._copying, self._restoring, self._switching = commands("Several servers: Redis Cluster, redis+servers")
+
+    def copy(self) -> None:
+        self._directory.run(self._copying)
+
+    def restore(self) -> None:
+        for node in (*self._replicas, *self._masters):
+            node.stop()
+        for node in self._masters:
+            self._directory.run(self._restoring, SERVER=node.address, DIRECTORY=str(node.directory))
+        for node in self._masters:
+            node.restart_with("--appendonly", "no")
+        for node in self._replicas:
+            node.restart()
+        self._well()
+        self._directory.run(self._switching)
+
+
+def cluster(path: Path, stack: contextlib.ExitStack) -> Several:
+    """Return a Redis Cluster of masters with a replica each."""
+    found = stack.enter_context(start_redis_cluster(appendonly=True))
+
+    def well() -> None:
+        found.await_well()
+        found.await_replicas()
+
+    return Several(path, found.url, found.nodes[:MASTERS], found.nodes[MASTERS:], well)
+
+
+def listed(path: Path, stack: contextlib.ExitStack) -> Several:
+    """Return three servers that know nothing of each other."""
+    found = stack.enter_context(start_listed(3, appendonly=True))
+    return Several(path, found.url, found.nodes)

@@ -38,6 +38,14 @@ class RedisNode(RedisServer):
             with connection.makefile("rb") as stream:
                 return _answer(stream)
 
+    def restart_with(self, *options: str) -> None:
+        """Start the server again, this time with more options; of two values of an option, the later one counts."""
+        always, self._options = self._options, (*self._options, *options)
+        try:
+            self.restart()
+        finally:
+            self._options = always
+
     def has_replica(self) -> bool:
         """Return whether a replica is connected to this node and keeps up with it."""
         return "state=online" in self.ask("INFO", "replication")
