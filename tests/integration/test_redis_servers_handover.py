@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 from test_redis_servers import QUEUES, Killed, bodies, break_at, opened, put_all, ranges, spread
@@ -143,6 +144,40 @@ async def test_processes_end_a_move_that_was_killed(
             for queue, found in zip(QUEUES, await bodies(store), strict=True):
                 assert list(found) == [b"a", *[b"b"] * (len(found) - 1)], queue
                 assert len(found) > 1
+
+
+async def test_messages_done_after_a_move_was_killed_do_not_come_back_with_the_next_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with start_listed() as listed:
+        async with opened(listed.url) as store:
+            lanes = [queue.rpartition("/")[0] for queue in QUEUES]
+            await store.lanes.add([LaneAdd(lane, "a", b"waits", 1) for lane in lanes])
+            third = await asyncio.to_thread(listed.add)
+            with monkeypatch.context() as broken:
+                copy = moving._Move._copy_keys
+
+                async def copy_and_die(move: moving._Move, *args: Any, **named: Any) -> bool:
+                    await copy(move, *args, **named)
+                    if move._copied:  # the source still serves the range
+                        break_at("_give_back", 1)(broken)
+                        raise Killed
+                    return True
+
+                broken.setattr(moving._Move, "_copy_keys", copy_and_die)
+                with pytest.raises(Killed):
+                    await spread(listed, listed.nodes)
+            assert any(len(entry.split(" ")) == 4 for entry in ranges(third))
+            for lane in lanes:
+                [taken] = await store.lanes.claim([LaneClaim(lane, 5, 1)], 10)
+                assert not isinstance(taken, Exception)
+                await store.lanes.settle([LaneSettle(lane, id, LaneVerdict.ACK, 1) for id, _ in taken.entries])
+            await spread(listed, listed.nodes)
+            assert third.address in ranges(third)
+            for lane in lanes:
+                [taken] = await store.lanes.claim([LaneClaim(lane, 5, 2)], 10)
+                assert not isinstance(taken, Exception)
+                assert not taken.entries, "a message that was done came back"
 
 
 async def test_a_range_is_given_back_when_its_server_was_silent(monkeypatch: pytest.MonkeyPatch) -> None:

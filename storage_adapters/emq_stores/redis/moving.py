@@ -103,15 +103,17 @@ class ListedStore(RedisStore):
         await servers.check_new([a for a in addresses if not records.get(a)], addresses)  # raises if a server is down
         for address in addresses:
             await servers.note(address, servers.entries)
+        # End all moves before copies are deleted: what was done since a move was interrupted must not come back.
+        entries = dict(servers.entries)
+        for number in range(LIST_RANGES):
+            if not (known := entries[str(number)]).is_settled:
+                entries[str(number)] = await servers.lift(number, known)
         for address in addresses:
             for number, keys in (await _keys(servers, address)).items():
-                if (known := servers.entries[str(number)]).address != address and known.is_settled:
+                if (known := entries[str(number)]).value != address:
                     await _unlink(servers, address, number, known.value, keys)
-        for number, target in enumerate(planned(servers.entries, servers.seeds)):
-            known = servers.entries[str(number)]
-            if not known.is_settled:
-                known = await servers.lift(number, known)
-            if known.value != target:
+        for number, target in enumerate(planned(entries, servers.seeds)):
+            if (known := entries[str(number)]).value != target:
                 await _Move(servers, addresses, number, known, target).carry_out()
                 yield Moved(number, known.value, target)
         await servers.refresh()
