@@ -39,8 +39,16 @@ def wait_of(account: KeyAccount, units: float, now: float, duration_s: float) ->
     if isinstance(meter, InFlightMeter):
         return max(0.0, units - meter.room(now)) / most * duration_s
     period_s = PERIODS_S[account.per] * most / meter.amount if meter.amount > 0 else math.inf
-    whole = max(0, math.ceil(units / most - 1e-9) - 1)
+    whole = _whole_periods(units, most)
+    if whole == math.inf:
+        return math.inf
     return whole * period_s + max(0.0, meter.next_at(units - whole * most, now) - now)
+
+
+def _whole_periods(units: float, amount: float) -> float:
+    """Return how many periods are used up before the last of these units has room; infinity for a tiny amount."""
+    periods = units / amount - 1e-9
+    return max(0, math.ceil(periods) - 1) if math.isfinite(periods) else math.inf
 
 
 class KeyWaits:
@@ -98,7 +106,7 @@ class KeyWaits:
         burst = limit.burst or amount
         if limit.per == "in_flight" or limit.kind == "bucket":
             return max(0.0, before + units - burst) / amount * each_s
-        return max(0, math.ceil((before + units) / amount - 1e-9) - 1) * each_s
+        return _whole_periods(before + units, amount) * each_s
 
     def _cost(self, name: str, limit: KeyLimit, task: Counted, own: Costs | None) -> float:
         unit = limit.unit(name)

@@ -69,6 +69,14 @@ def seconds(of: KeyWaits, tenant: str, kind: str = "t", costs: dict[str, float] 
     return of.seconds(Submission(kind, b"", tenant), costs)
 
 
+def test_a_tiny_amount_never_has_room() -> None:
+    pool = pool_of(KeyLimit("tenant", 1e-310, "minute"))
+    bench = Bench(pool)
+    account = bench.accounts.keyed.open(("rate", ("a",)), bench.now)
+    assert wait_of(account, 1.0, bench.now, 2.0) == math.inf
+    assert seconds(knowing(pool), "a") == math.inf
+
+
 def test_a_submit_knows_the_waits_of_the_snapshot_and_adds_what_came_since() -> None:
     limit = KeyLimit("tenant", 30, "minute", types=("t",), amounts={"none": 0})
     known = knowing(pool_of(limit, t=TaskType(), u=TaskType()), a=50.0, never=None)
