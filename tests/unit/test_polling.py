@@ -113,6 +113,17 @@ async def test_an_acknowledged_message_can_be_sent_again(api: Api, polled: str) 
     assert again["cursor"] != first["cursor"]
 
 
+async def test_a_message_that_a_host_places_again_after_it_was_acknowledged_is_not_told_again(
+    api: Api, polled: str
+) -> None:
+    await post(api, message(id="m"))
+    [first] = await fetched(api, polled, 1)
+    await api("POST", f"{polled}:acknowledge", {"cursor": first["cursor"]})
+    log, topic = PollLog(api.service.parts.environment), f"acme.{polled.rpartition('/')[2]}"
+    await api.service.parts.write(lambda c: log.place(c, topic, ["m", "n"], 1))
+    assert await api.service.parts.read(lambda c: log.waiting(c, topic, ["m", "n"])) == {"n"}
+
+
 async def test_a_full_log_fails_as_an_endpoint_out_of_order_does(
     api: Api, polled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

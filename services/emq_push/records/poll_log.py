@@ -64,15 +64,26 @@ class PollLog(rows.Rows):
         return State(0, 0) if first is None else State(end - first.number + 1, first.placed_us)
 
     def place(self, connection: sa.Connection, topic: str, messages: Sequence[str], now_us: int) -> None:
-        """Add messages at the end of a log; one that waits there already keeps its place."""
+        """Add messages at the end of a log; one that waits there already keeps its place.
+
+        One that was acknowledged is left out: a host that failed after it had placed a message places it again.
+        """
         moved = sa.update(_ends).where(*self._endpoint(topic)).values(log_end=_ends.c.log_end + len(messages))
         end = connection.execute(moved.returning(_ends.c.log_end)).scalar()
         if end is None:
             return  # the endpoint was deleted meanwhile
+        d = _deliveries.c
+        done = (d.environment == self._environment, d.topic == topic, d.message.in_(messages), d.state == DELIVERED)
+        taken = set(connection.execute(sa.select(d.message).where(*done)).scalars())
         mine = {"environment": self._environment, "topic": topic, "placed_us": now_us}
         first = end - len(messages) + 1
-        new = [{**mine, "number": number, "message": message} for number, message in enumerate(messages, first)]
-        rows.add_missing(connection, _log, new)
+        new = [
+            {**mine, "number": number, "message": message}
+            for number, message in enumerate(messages, first)
+            if message not in taken
+        ]
+        if new:
+            rows.add_missing(connection, _log, new)
 
     def read(self, connection: sa.Connection, tenant: str, topic: str, after: int, limit: int) -> Entries:
         """Return the next entries behind a number, as many as one answer takes.
@@ -107,6 +118,8 @@ class PollLog(rows.Rows):
 
     def acknowledge(self, connection: sa.Connection, topic: str, number: int, now_us: int) -> int:
         """Settle the first entries up to a number; return how many, at most `IDS_AT_ONCE`."""
+        # As `place` does: what another call settles is seen, and neither counted nor placed again.
+        connection.execute(sa.select(_ends.c.log_end).where(*self._endpoint(topic)).with_for_update())
         query = sa.select(_log.c.number, _log.c.message).where(*self._of_topic(topic), _log.c.number <= number)
         found = connection.execute(query.order_by(_log.c.number).limit(rows.IDS_AT_ONCE)).all()
         if found:
