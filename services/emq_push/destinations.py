@@ -106,10 +106,12 @@ def kind(scheme: str) -> Kind | None:
 
 def url(text: str) -> yarl.URL:
     """Return the URL of an endpoint. Raises `ValueError` for any other text."""
-    scheme = text.partition(":")[0].lower()
-    found = kind(scheme)
+    written = text.partition(":")[0]
+    found = kind(scheme := written.lower())
     if found is None:
         return endpoint_values.url(URL, text)
+    if written != scheme:  # what is saved is compared as it was written
+        raise ValueError(f"{URL} begins with '{written}:'; write '{scheme}:'")
     read = endpoint_values.address(URL, text)
     found.check(read)
     return read

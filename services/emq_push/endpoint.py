@@ -182,6 +182,8 @@ class _Reader:
         headers = self._headers(oauth2)  # last, since all that is left must be a header
         if url.scheme not in destinations.HTTP:
             self._check_for(url.scheme, {OAUTH2[0]: oauth2, _TLS[0]: own_tls, BATCH[0]: batch})
+        if template is not None and url.scheme == destinations.POLL:
+            raise ValueError(f"{TEMPLATE} is not for poll:, where payloads come as they were sent; leave it out")
         return Endpoint(
             topic.name,
             url,

@@ -209,7 +209,7 @@ async def _waiting(api: Api, polled: str, n: int) -> bool:
     return state is not None and state.waiting == n
 
 
-@pytest.mark.parametrize("url", ["poll:x", "poll://host", "POLL:/x"])
+@pytest.mark.parametrize("url", ["poll:x", "poll://host", "POLL:/x", "POLL:"])
 async def test_the_url_of_a_polling_endpoint_is_the_word_alone(api: Api, url: str) -> None:
     refused = await api("POST", ENDPOINTS, {"url": url}, status=422)
     assert "'poll:'" in refused["detail"]
@@ -219,6 +219,15 @@ async def test_the_url_of_a_polling_endpoint_is_the_word_alone(api: Api, url: st
 async def test_what_only_requests_have_is_refused(api: Api) -> None:
     refused = await api("POST", ENDPOINTS, {"url": "poll:", "batch": {"most": 10}}, status=422)
     assert "batch is for http and https" in refused["detail"]
+
+
+async def test_a_template_is_refused_since_payloads_come_as_they_were_sent(api: Api) -> None:
+    template = {"text.$": "$.n"}
+    refused = await api("POST", ENDPOINTS, {"url": "poll:", "template": template}, status=422)
+    assert "template is not for poll:" in refused["detail"]
+    other = (await endpoint_of(api, template=template))["id"]
+    await api("PATCH", f"{ENDPOINTS}/{other}", {"url": "poll:"}, status=422)
+    await api("PATCH", f"{ENDPOINTS}/{other}", {"url": "poll:", "template": None})
 
 
 async def test_other_endpoints_are_not_polled(api: Api) -> None:
