@@ -11,6 +11,12 @@ from typing import Annotated, Any
 
 import msgspec
 
+from emq_clients.push.dead_letters import DeadLetter as DeadLetter
+from emq_clients.push.dead_letters import DeadLetterCount as DeadLetterCount
+from emq_clients.push.dead_letters import EndpointDead as EndpointDead
+from emq_clients.push.dead_letters import FailedAttempt as FailedAttempt
+from emq_clients.push.dead_letters import Purged as Purged
+from emq_clients.push.dead_letters import ReplayedLetters as ReplayedLetters
 from emq_clients.push.operators import AuditEntry as AuditEntry
 from emq_clients.push.operators import CatalogueSettings as CatalogueSettings
 from emq_clients.push.operators import EventType as EventType
@@ -282,54 +288,6 @@ class Counted(msgspec.Struct, frozen=True):
     total_is_exact: bool
 
 
-class FailedAttempt(msgspec.Struct, frozen=True):
-    """An attempt that failed."""
-
-    at: datetime.datetime
-    reason: str
-
-
-class DeadLetter(msgspec.Struct, frozen=True):
-    """A message that used up its attempts at an endpoint.
-
-    Attributes:
-        id: of its delivery.
-        payload: its first 4096 bytes, as text.
-        payload_bytes: of all of it.
-    """
-
-    id: str
-    endpoint: str
-    message: str
-    priority: str
-    attempts: int
-    reason: str
-    died: datetime.datetime
-    history: list[FailedAttempt] = []
-    payload: str = ""
-    payload_bytes: int = 0
-
-
-class EndpointDead(msgspec.Struct, frozen=True):
-    """The dead letters of an endpoint."""
-
-    endpoint: str
-    dead: int
-
-
-class DeadLetterCount(msgspec.Struct, frozen=True):
-    """The dead letters of a tenant, and of its endpoints that have any."""
-
-    dead: int
-    endpoints: list[EndpointDead]
-
-
-class ReplayedLetters(msgspec.Struct, frozen=True):
-    """The dead letters that wait again, by the ids of their deliveries."""
-
-    ids: list[str]
-
-
 class EndpointLag(msgspec.Struct, frozen=True, kw_only=True):
     """The lag of an endpoint: deliveries that are not done, by what they wait for; each counts in one part.
 
@@ -399,14 +357,3 @@ class Erased(msgspec.Struct, frozen=True):
     """What was erased."""
 
     payloads: int
-
-
-class Purged(msgspec.Struct, frozen=True):
-    """What was thrown away.
-
-    Attributes:
-        more: True if another call may throw away more.
-    """
-
-    purged: int
-    more: bool = False
