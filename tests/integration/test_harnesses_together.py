@@ -92,18 +92,33 @@ async def test_settled_and_drained_are_about_their_own_app() -> None:
             await t.settled(within_s=10)
 
 
-async def test_two_tasks_of_a_test_use_a_harness_each() -> None:
-    async def run(app: emq.App, hours: int) -> datetime.timedelta:
-        async with Harness(app) as t:
-            began = t.now
-            await t.publish("o.late", "1", delay_ms=hours * 3_600_000)
-            await t.drained()
-            assert len(t.delivered) == 1
-            return t.now - began
+async def drained_after(hours: int) -> datetime.timedelta:
+    """Return how long an app of its own takes to drain a message that is due after these hours."""
+    async with Harness(app_with()) as t:
+        began = t.now
+        await t.publish("o.late", "1", delay_ms=hours * 3_600_000)
+        await t.drained()
+        assert len(t.delivered) == 1
+        return t.now - began
 
-    spans = await asyncio.gather(run(app_with(), 1), run(app_with(), 3))
+
+async def test_two_tasks_of_a_test_use_a_harness_each() -> None:
+    began_s = time.monotonic()
+    spans = await asyncio.gather(drained_after(1), drained_after(3))
     for hours, span in zip((1, 3), spans, strict=True):
         assert hours * HOUR <= span < hours * HOUR + datetime.timedelta(seconds=3)
+    assert time.monotonic() - began_s < 8, "neither holds up the leaps of the other"
+
+
+async def test_no_leap_of_one_goes_beyond_what_another_waits_for() -> None:
+    async def ten_minutes() -> datetime.timedelta:
+        async with Harness(app_with()) as t:
+            began = t.now
+            await t.advance(minutes=10)
+            return t.now - began
+
+    _, span = await asyncio.gather(drained_after(3), ten_minutes())
+    assert 600 <= span.total_seconds() < 602
 
 
 async def test_the_first_may_end_first_and_the_last_gives_the_time_back() -> None:

@@ -158,9 +158,9 @@ class Harness:
         if not 0 <= passing_s < math.inf:
             raise ValueError(f"time cannot advance by {passing_s:g} s; give a number of at least 0")
         until = loop.time() + passing_s
-        with self._together.passing():
+        with self._together.passing(until):
             while loop.time() < until:
-                self._together.leap(await self._together.look(), until)
+                self._together.leap(await self._together.look())
                 await self._together.next_change(min(until, loop.time() + LOOK_S))
             while (await self._together.look()).is_due and loop.time() < until + GRACE_S:
                 await self._together.next_change(loop.time() + 0.001)
@@ -206,7 +206,7 @@ class Harness:
         loop = asyncio.get_running_loop()
         began = loop.time()
         most_started: int | None = None
-        with self._together.passing():
+        with self._together.passing(began + within_s):
             while True:
                 look = await self._together.look()
                 left = look.of(self.app)
@@ -215,7 +215,7 @@ class Harness:
                     most_started = self._host.work.dispatcher.started + DRAIN_STARTS + ATTEMPTS * waiting
                 if rest.is_at_rest(left) and not (later and await rest.has_later(self.app, left)):
                     return
-                self._together.leap(look, began + within_s)
+                self._together.leap(look)
                 if later and self._host.work.dispatcher.started > most_started:
                     raise NotSettled(
                         f"not at rest after more than {DRAIN_STARTS:,} starts; left: {rest.listed(left)}; does a "

@@ -69,7 +69,8 @@ class Together:
         self.changed = asyncio.Event()
         self._loop: Any = loop
         self._apps: list[Running] = []
-        self._passing = self._handling = 0
+        self._ends: list[float] = []
+        self._handling = 0
         self._wall_ns: Callable[[], int] | None = None
         self._time: VirtualTime
         self._stack = contextlib.ExitStack()
@@ -110,13 +111,13 @@ class Together:
             self._apps.remove(running)
 
     @contextlib.contextmanager
-    def passing(self) -> Iterator[None]:
-        """The test itself waits for nothing but the time."""
-        self._passing += 1
+    def passing(self, until: float) -> Iterator[None]:
+        """The test itself waits for nothing but the time, at most until this time of the loop; no leap goes beyond."""
+        self._ends.append(until)
         try:
             yield
         finally:
-            self._passing -= 1
+            self._ends.remove(until)
 
     @contextlib.contextmanager
     def handling(self) -> Iterator[None]:
@@ -130,7 +131,7 @@ class Together:
 
     def _expects_answers(self) -> bool:
         """Return whether a handler, or the test itself, may wait for a connection."""
-        return not self._passing or self._handling > 0
+        return not self._ends or self._handling > 0
 
     async def look(self) -> Look:
         """Return the work left, once the hosts know all topics and the ready callbacks have run."""
@@ -145,11 +146,16 @@ class Together:
 
     async def next_change(self, until: float) -> None:
         """Wait until an engine reports something, at most until this time of the loop."""
-        with contextlib.suppress(TimeoutError):
+        token = of_engine.set(True)  # the timer of this wait holds up no leap of another harness
+        try:
             async with asyncio.timeout_at(until):
                 await self.changed.wait()
+        except TimeoutError:
+            pass
+        finally:
+            of_engine.reset(token)
 
-    def leap(self, look: Look, until: float) -> None:
+    def leap(self, look: Look) -> None:
         """Skip the idle rounds of the engines: leap to shortly before the next event.
 
         The next event is a due time, or a timer of the test, of a handler, or of a task that a handler started.
@@ -161,6 +167,7 @@ class Together:
         ]
         if self._loop._ready or not all(self._may_leap(running.host, left, timers) for running, left in look.found):
             return
+        until = min(self._ends)
         for running, left in look.found:
             ahead_s = self._loop.time() - running.app.clock.now() - LEAD_S
             until = min([until, *(one.next_due_ms / 1000 + ahead_s for one in left if one.next_due_ms is not None)])
