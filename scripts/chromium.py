@@ -79,7 +79,8 @@ def unpack() -> None:
         files = {name: _read(package, f"package/bin/{name}") for name in (_BINARY, *_ARCHIVES)}
     for name in _ARCHIVES:
         with tarfile.open(fileobj=io.BytesIO(brotli.decompress(files[name]))) as archive:
-            archive.extractall(HOME, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
+            archive.extractall(HOME)
     binary = HOME / "chromium"
     binary.write_bytes(brotli.decompress(files[_BINARY]))
     binary.chmod(0o755)

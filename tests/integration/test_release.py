@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tarfile
 import zipfile
 from email.message import Message
 from email.parser import Parser
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from support import whole_product
 from support.releasing import release
 
 ROOT = Path(__file__).parents[2]
@@ -103,8 +103,7 @@ def test_an_index_takes_the_packages_and_the_sdist_builds_the_same_wheel(tmp_pat
     assert (told["Name"], told["Version"], told["License-Expression"]) == ("emq", VERSION, "Apache-2.0")
     assert {line.partition(",")[0] for line in told.get_all("Project-URL", [])} >= {"Repository", "Changelog"}
     assert {"message-queue", "webhooks"} <= set(told["Keywords"].split(","))
-    with tarfile.open(tmp_path / f"dist/emq-{VERSION}.tar.gz") as sdist:
-        sdist.extractall(tmp_path, filter="data")
+    whole_product.unpack(tmp_path / f"dist/emq-{VERSION}.tar.gz", tmp_path)
     again = release.packages(tmp_path / f"emq-{VERSION}", tmp_path / "again")
     assert names(again) == names(wheel)
     assert about(again).items() == told.items()

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -42,12 +43,18 @@ def upgrade() -> None:
 """
 
 
+def unpack(sdist: Path, directory: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
+        archive.extractall(directory)
+
+
 def next_release(sdist: Path, directory: Path) -> Path:
     """Build the wheel of a next version from an sdist; return it.
 
     It is what a next release may be at most: it has a revision of the tables, and reads one feature level more.
     """
-    shutil.unpack_archive(sdist, directory, filter="data")
+    unpack(sdist, directory)
     [root] = [path for path in directory.iterdir() if path.is_dir()]
     (root / "PKG-INFO").unlink()  # it has the version, too, and would go before the file
     (root / "VERSION").write_text(f"{NEXT}\n")
