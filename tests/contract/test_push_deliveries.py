@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import msgspec
 import pytest
 import sqlalchemy as sa
@@ -20,15 +18,10 @@ MANY = 100_000
 ROWS = Deliveries("online")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def database(request: pytest.FixtureRequest) -> AsyncIterator[Database]:
-    url = "sqlite://"
-    if request.param == "postgresql":
-        url = request.getfixturevalue("fresh_postgres")
-    opened = await Database.open(url)
-    await schema.ensure(opened)
-    yield opened
-    await opened.close()
+@pytest.fixture
+async def database(db: Database) -> Database:
+    await schema.ensure(db)
+    return db
 
 
 async def read_all(database: Database, selection: Selection, limit: int, newest_first: bool = True) -> list[Delivery]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 import sqlalchemy as sa
@@ -17,20 +17,13 @@ LOG, TOPIC = PollLog("online"), "t1.ep_0"
 N = 200
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def database(request: pytest.FixtureRequest) -> AsyncIterator[Database]:
-    url = "sqlite://"
-    if request.param == "postgresql":
-        url = request.getfixturevalue("fresh_postgres")
-    opened = await Database.open(url)
-    await schema.ensure(opened)
+@pytest.fixture
+async def database(db: Database) -> Database:
+    await schema.ensure(db)
     row = {"environment": "online", "topic": TOPIC, "tenant": "t1", "endpoint": "ep_0", "body": "{}"}
-    await opened.run(
-        lambda c: c.execute(sa.insert(tables.endpoints).values(**row, created_us=1, changed_us=1, log_end=0))
-    )
-    await opened.run(lambda c: push_rows.fill(c, "t1", N, endpoints=1, states=(deliveries.PENDING,)))
-    yield opened
-    await opened.close()
+    await db.run(lambda c: c.execute(sa.insert(tables.endpoints).values(**row, created_us=1, changed_us=1, log_end=0)))
+    await db.run(lambda c: push_rows.fill(c, "t1", N, endpoints=1, states=(deliveries.PENDING,)))
+    return db
 
 
 async def place(database: Database, messages: Sequence[str]) -> None:

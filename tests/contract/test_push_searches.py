@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,15 +20,10 @@ MANY = 50_000
 ROWS, LOG = Deliveries("online"), AuditLog("online")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def database(request: pytest.FixtureRequest) -> AsyncIterator[Database]:
-    url = "sqlite://"
-    if request.param == "postgresql":
-        url = request.getfixturevalue("fresh_postgres")
-    opened = await Database.open(url)
-    await schema.ensure(opened)
-    yield opened
-    await opened.close()
+@pytest.fixture
+async def database(db: Database) -> Database:
+    await schema.ensure(db)
+    return db
 
 
 async def check_cost(database: Database, read: Callable[[sa.Connection], Any], most: int) -> Any:

@@ -33,7 +33,7 @@ async def test_a_move_notices_that_a_server_was_restarted_from_an_older_copy(
             if move._copied and not done:
                 done = True
                 address = move._source if restarted == "source" else move._target
-                [node] = [node for node in listed.nodes if node.address == address]
+                node = listed.at(address)
                 node.kill()
                 await asyncio.to_thread(node.restart)
                 if restarted == "source":  # it has lost that the range is frozen

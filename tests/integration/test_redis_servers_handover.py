@@ -31,8 +31,7 @@ async def test_a_server_restarted_after_the_last_check_loses_no_message(
             nonlocal done, refused
             if value == move._target and move._copied and not done:  # about to hand over
                 done = True
-                address = move._source if restarted == "source" else move._target
-                [node] = [node for node in listed.nodes if node.address == address]
+                node = listed.at(move._source if restarted == "source" else move._target)
                 node.kill()
                 await asyncio.to_thread(node.restart)
                 if restarted == "source":  # it has lost that the range is frozen
@@ -187,7 +186,7 @@ async def test_a_range_is_given_back_when_its_server_was_silent(monkeypatch: pyt
 
         async def then_silence(move: moving._Move) -> None:
             await confirm(move)
-            [node] = [node for node in listed.nodes if node.address == move._source]
+            node = listed.at(move._source)
             node.pause()
             silenced.append(node)
 

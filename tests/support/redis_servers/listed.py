@@ -29,6 +29,10 @@ class ListedServers(Started):
     def url_of(nodes: Sequence[RedisNode]) -> str:
         return "redis+servers://" + ",".join(node.address for node in nodes)
 
+    def at(self, address: str) -> RedisNode:
+        """Return the server with this address."""
+        return next(node for node in self.nodes if node.address == address)
+
     def add(self) -> RedisNode:
         """Start one more server; the store has it once its ranges are spread over it."""
         node = RedisNode(find_redis(), None, None, self._options).started()
