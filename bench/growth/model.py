@@ -57,8 +57,8 @@ STORES = ("redis",)
 async def run(stage: Stage, *, seconds: int) -> dict[str, Any]:
     points = [await _point(stage, flow, seconds) for flow in SEEN]
     sizes = sizing.Sizes(
-        host_cores=_fitted(points, lambda p: p.host_cores, sizing.host_terms),
-        store_cores=_fitted(points, lambda p: p.store_cores, sizing.store_terms),
+        host_cores=_fitted(points, lambda p: p.host_cores, sizing.flow_terms),
+        store_cores=_fitted(points, lambda p: p.store_cores, sizing.flow_terms),
         host_mb=_fitted(points, lambda p: p.host_mb, sizing.memory_terms),
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         machine=f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}",

@@ -11,7 +11,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-HOST_SHARE: Final = 0.6
+from emq_cli.forecast import UTILISATION
+
+HOST_SHARE: Final = UTILISATION
 """Part of its core that a host may use: the rest is for groups of a host that died, and for backlogs."""
 STORE_SHARE: Final = 0.4
 """Part of its core that a master of the store may use."""
@@ -46,7 +48,7 @@ class Flow(NamedTuple):
 
 
 class Sizes(msgspec.Struct):
-    """What each term of a flow costs; see the functions `..._terms`.
+    """What each term of a flow costs; see `flow_terms` and `memory_terms`.
 
     Attributes:
         date, machine: of the run that gave these figures.
@@ -65,13 +67,8 @@ def measured() -> Sizes:
     return msgspec.json.decode(Path(__file__).with_name("sizes.json").read_bytes(), type=Sizes)
 
 
-def host_terms(flow: Flow) -> list[float]:
-    """Being there; each message; each kilobyte; each pass of the loop, which many messages share in a dense flow."""
-    return [1.0, flow.rate, flow.rate * flow.payload / 1e3, _passes(flow.rate)]
-
-
-def store_terms(flow: Flow) -> list[float]:
-    """Being there; each message; each kilobyte; each call."""
+def flow_terms(flow: Flow) -> list[float]:
+    """Being there; each message; each kilobyte; each pass or call, which many messages share in a dense flow."""
     return [1.0, flow.rate, flow.rate * flow.payload / 1e3, _passes(flow.rate)]
 
 
@@ -94,8 +91,8 @@ def rows_per_s(flow: Flow, checkpoint_s: float) -> float:
 def predicted(sizes: Sizes, flow: Flow, checkpoint_s: float) -> dict[str, float]:
     """Return what one host and one master take for a flow: host_cores, store_cores, host_mb, rows_per_s."""
     return {
-        "host_cores": _sum(sizes.host_cores, host_terms(flow)),
-        "store_cores": _sum(sizes.store_cores, store_terms(flow)),
+        "host_cores": _sum(sizes.host_cores, flow_terms(flow)),
+        "store_cores": _sum(sizes.store_cores, flow_terms(flow)),
         "host_mb": _sum(sizes.host_mb, memory_terms(flow)),
         "rows_per_s": rows_per_s(flow, checkpoint_s),
     }
@@ -181,10 +178,10 @@ class Model(NamedTuple):
 
     def _host(self, flow: Flow, hosts: int) -> float:
         mine = flow.part(hosts)
-        return _sum(self.sizes.host_cores, host_terms(mine)) + mine.rate * self.handler_cpu_s
+        return _sum(self.sizes.host_cores, flow_terms(mine)) + mine.rate * self.handler_cpu_s
 
     def _store(self, flow: Flow, masters: int) -> float:
-        return _sum(self.sizes.store_cores, store_terms(flow.part(masters)))
+        return _sum(self.sizes.store_cores, flow_terms(flow.part(masters)))
 
     def _flight(self, flow: Flow, hosts: int) -> float:
         """Return the part of the hosts' room that is taken."""
