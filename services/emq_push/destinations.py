@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "emq.destinations"
 HTTP = ("http", "https")
 POLL = "poll"
+POLL_URL = f"{POLL}:"
+"""The URL of each polling endpoint."""
+
 _OWN = {POLL: metadata.EntryPoint(POLL, "emq_push.polling:KIND", ENTRY_POINTS)}
 
 

@@ -19,7 +19,7 @@ from emq.producer.batcher import Batcher
 from emq.runtime import durations, errors
 from emq.storage.durability import Durability
 from emq_push import verdict
-from emq_push.destinations import Around, Destination, Parcel
+from emq_push.destinations import POLL_URL, Around, Destination, Parcel
 from emq_push.records import schema
 from emq_push.records.poll_log import PollLog
 from emq_push.wire import Answer
@@ -83,7 +83,7 @@ class PollKind:
     """See `emq_push.destinations.Kind`."""
 
     def check(self, url: yarl.URL) -> None:
-        if str(url) != "poll:":
+        if str(url) != POLL_URL:
             raise ValueError(f"push.url {str(url)[:80]!r}: a polling endpoint has the URL 'poll:' and no more")
 
     def reached(self, url: yarl.URL) -> Sequence[yarl.URL]:

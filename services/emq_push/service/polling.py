@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from emq.quota.places import sharing
 from emq.runtime import errors
-from emq_push.destinations import POLL
+from emq_push.destinations import POLL_URL
 from emq_push.records import cursors, rows
 from emq_push.records.accepted import Accepted, Message
 from emq_push.records.endpoints import Endpoints, topic_of
@@ -112,7 +112,7 @@ class PollService:
 
         def read(connection: sa.Connection) -> State | None:
             found = self._endpoints.find(connection, tenant, endpoint)
-            polled = found is not None and found.settings.url == f"{POLL}:"
+            polled = found is not None and found.settings.url == POLL_URL
             return self._log.state(connection, topic_of(tenant, endpoint)) if polled else None
 
         return await self._parts.read(read)
@@ -131,7 +131,7 @@ class PollService:
             raise unknown_endpoint(endpoint)
         topic = topic_of(tenant, endpoint)
         # One that was a polling endpoint may still have messages in its log.
-        if found.settings.url != f"{POLL}:" and not self._log.read(connection, tenant, topic, 0, 1).rows:
+        if found.settings.url != POLL_URL and not self._log.read(connection, tenant, topic, 0, 1).rows:
             text = (
                 f"endpoint {endpoint!r} is not polled; its messages go to its url. One with the url 'poll:' is polled"
             )
