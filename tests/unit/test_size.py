@@ -85,6 +85,7 @@ def test_the_command_names_the_first_limit_and_what_sleeps(emq: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        ("--awake 1001", "1,001 of 1,000 tenants; give at most --tenants"),
         ("--payload 2q", "'2q' is not a size; write 800, 2k or 1m"),
         ("--handler-cpu fast", "'fast' is not a duration"),
         ("--handler-time 1000d", "need more than 1,024 hosts"),

@@ -58,7 +58,9 @@ async def size(
     """
     from emq_cli import sizing
 
-    flow = sizing.Flow(min(awake or tenants, tenants), rate, _bytes(payload))
+    if awake is not None and awake > tenants:
+        raise typer.BadParameter(f"{awake:,} of {tenants:,} tenants; give at most --tenants", param_hint="--awake")
+    flow = sizing.Flow(awake or tenants, rate, _bytes(payload))
     settings, sizes = session.settings, sizing.measured()
     cpu_s, time_s = _span_s(handler_cpu, "--handler-cpu"), _span_s(handler_time, "--handler-time")
     model = sizing.Model(sizes, settings.checkpoint_s, settings.max_in_flight, cpu_s, time_s)
